@@ -29,7 +29,7 @@ from common.types import Line, OnDevice, Value
 from numpy.typing import NDArray
 
 from rime_kernels import device
-from rime_kernels.cuda.shapes.flagging import TransposeShape
+from rime_kernels.cuda.launch_shapes.flagging import TransposeShape
 from rime_kernels.flagging.cuda.transposition import transpose_into
 
 # The simulator replaces a global of this name while a kernel runs.

@@ -25,7 +25,7 @@ from rime_kernels.engine.sharded import ShardedEngine
 from rime_kernels.errors import InputError
 from rime_kernels.gradient import Gradient, geometry_of, gradient_of
 from rime_kernels.inputs import Output
-from rime_kernels.tangent.columns import Fixed
+from rime_kernels.tangent.columns import FixedInputs
 from rime_kernels.tangent.grouped import GroupedInformation, grouped_information
 from rime_kernels.tangent.information import information, tangents
 
@@ -40,7 +40,7 @@ class Derivatives:
 
     Parameters
     ----------
-    fixed : Fixed
+    fixed : FixedInputs
         Rows, templates, and how phases are made.
     engine : Engine
     weight : floating (n_row, n_chan, n_corr), 1/Jy^2, or None
@@ -51,7 +51,7 @@ class Derivatives:
 
     def __init__(
         self,
-        fixed: Fixed,
+        fixed: FixedInputs,
         engine: Engine,
         weight: NDArray[np.floating] | None,
         lock: AbstractContextManager[object] = CALL_LOCK,
@@ -158,11 +158,11 @@ class ShardedDerivatives(Derivatives):
 
     Parameters
     ----------
-    fixed : Fixed
+    fixed : FixedInputs
     engine : ShardedEngine
     """
 
-    def __init__(self, fixed: Fixed, engine: ShardedEngine) -> None:
+    def __init__(self, fixed: FixedInputs, engine: ShardedEngine) -> None:
         super().__init__(fixed, engine, None)
         self._shards = engine
 

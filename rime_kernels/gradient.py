@@ -15,6 +15,7 @@ from rime_kernels.deprecation import warn_alias
 from rime_kernels.jones_beam import JonesBeam
 from rime_kernels.physics import phase
 from rime_kernels.physics.envelope import GaussianFrame, pull_projections, unit_axes
+from rime_kernels.source_spectra import argument_slopes
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,15 +190,11 @@ def gradient_of(
 def _of_argument(
     argument: NDArray[np.float64], sources: Sources
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Derivatives with respect to the beam's scale, and to l, m, by way of x = scale nu r:
-    `beam.argument_slopes`.
-    """
+    """Derivatives with respect to the beam's scale, and to l, m, by way of x = scale nu r."""
     if sources.beam is None:
         return np.zeros(sources.n_batch), np.zeros_like(sources.lm)
-    r = np.hypot(sources.lm[..., 0], sources.lm[..., 1])
-    outward = sources.lm / np.where(r == 0.0, 1.0, r)[..., None]
-    scale = sources.beam.scale[:, None]
-    return np.sum(argument * r, axis=1), (scale * argument)[..., None] * outward
+    by_scale, by_lm = argument_slopes(sources.beam, sources.lm)
+    return np.sum(argument * by_scale, axis=1), argument[..., None] * by_lm
 
 
 def _of_templates(

@@ -21,7 +21,7 @@ from rime_kernels.engine.smeared import Settings, SmearedBlocks, SmearedEngine
 from rime_kernels.geometry import RowTable
 from rime_kernels.inputs import Constants, with_data
 from rime_kernels.smearing.average import Average
-from rime_kernels.tangent.columns import Fixed
+from rime_kernels.tangent.columns import FixedInputs
 
 
 class _Recipe(NamedTuple):
@@ -51,7 +51,7 @@ class _Recipe(NamedTuple):
         own = self.settings._replace(memory_limit=None if limit is None else max(1, limit // n_engine))
         engine = _engine_class(self.backend, self.average)(fixed, self.table, **own._asdict())
         antenna_uvw = fixed.antenna_uvw if own.factored else None
-        same = Fixed(rows, antenna_uvw, fixed.template, fixed.template_lm, own.frame, self.average)
+        same = FixedInputs(rows, antenna_uvw, fixed.template, fixed.template_lm, own.frame, self.average)
         return Shard(engine, Derivatives(same, engine, weight, SHARD_LOCK))
 
 

@@ -28,7 +28,7 @@ from rime_kernels.physics.envelope import GaussianFrame
 from rime_kernels.resident_model import ResidentModel
 from rime_kernels.smearing.average import average_of
 from rime_kernels.smearing.smearing import Smearing
-from rime_kernels.tangent.columns import Fixed
+from rime_kernels.tangent.columns import FixedInputs
 from rime_kernels.tangent.grouped import GroupedInformation
 
 
@@ -162,7 +162,7 @@ class Rime:
             settings,
             held,
         )
-        fixed = Fixed(
+        fixed = FixedInputs(
             rows, geometry.uvw if factored else None, templates, self._template_lm, gaussian_frame, average
         )
         if isinstance(self._engine, ShardedEngine):

@@ -8,9 +8,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rime_kernels.arrays import Sources
+from rime_kernels.arrays import Beam, Sources
 from rime_kernels.compile.jit import elementwise, serial_loop
 from rime_kernels.inputs import beam_codes, forms_of
+from rime_kernels.jones_beam import JonesBeam
 from rime_kernels.physics import beam, brightness, form_codes, phase, spectral_forms
 
 _variable, _factor = elementwise(brightness.spectral_variable), elementwise(brightness.spectral_factor)
@@ -126,6 +127,18 @@ def shared_voltage(
     x = np.hypot(sources.lm[..., 0], sources.lm[..., 1])[:, None] * chan_freq[:, None]
     x = sources.beam.scale[:, None, None] * x
     return _voltage(code, x), _voltage_slope(code, x)
+
+
+def argument_slopes(
+    antenna_beam: Beam | JonesBeam, lm: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The derivatives of x / nu, x = scale nu r of the beam that all antennas share (`beam.argument_slopes`).
+
+    By the scale, float64 (n_batch, n_source), and by l, m, float64 (n_batch, n_source, 2).
+    """
+    r = np.hypot(lm[..., 0], lm[..., 1])
+    outward = lm / np.where(r == 0.0, 1.0, r)[..., None]
+    return r, antenna_beam.scale[:, None, None] * outward
 
 
 class BrightnessAdjoint(NamedTuple):

@@ -13,7 +13,7 @@ from common.types import Line, Options
 
 from chi2.cases import STREAMED, Case, Field, fewer_times, field, first_times, sources
 from rime_kernels import Rime
-from rime_kernels.cuda.shapes.tensor_core_shapes import forced_tensor_cores
+from rime_kernels.cuda.launch_shapes.tensor_core_shapes import forced_tensor_cores
 
 # Source-visibilities that the first kernels get: they are slow, and hold antenna terms of the whole problem.
 _PLAIN_WORK = {"cpu": 5e7, "cuda": 4e9}

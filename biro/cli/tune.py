@@ -11,7 +11,7 @@ from biro.cli.guard import guard, say
 from biro.cli.options import Precision
 
 if TYPE_CHECKING:
-    from rime_kernels.cuda.shapes.families import KernelKind
+    from rime_kernels.cuda.launch_shapes.families import KernelKind
     from rime_kernels.tuning import Search, Tuned
 
 

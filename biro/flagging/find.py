@@ -16,7 +16,7 @@ from biro.flagging.strategy import Strategy
 from rime_kernels.arrays.time_slots import spacing_of_baselines
 from rime_kernels.device import Backend
 from rime_kernels.engine.device_threads import HostCPU
-from rime_kernels.engine.local_shards import Worker
+from rime_kernels.engine.local_shards import DeviceWorker
 from rime_kernels.flagging.options import smoothing_weights
 
 CAUSES = (
@@ -121,7 +121,7 @@ def find_interference(
     samples: FlaggedData,
     strategy: Strategy,
     backend: Literal["cpu", "cuda"] = "cpu",
-    devices: Sequence[Worker] = (),
+    devices: Sequence[DeviceWorker] = (),
 ) -> FoundInterference:
     """Find interference in a partition.
 
@@ -137,7 +137,7 @@ def find_interference(
     strategy : Strategy
     backend : "cpu" or "cuda"
         Where amplitudes are judged.
-    devices : sequence of Worker, optional
+    devices : sequence of DeviceWorker, optional
         Threads of GPUs, which take baselines in turn. Default: the thread that calls.
 
     Returns

@@ -30,7 +30,7 @@ import numba
 
 from rime_kernels.compile.identity import Identity, identity, short
 from rime_kernels.compile.sources import code_digest, source_digest
-from rime_kernels.compile.types import Compiled, NumbaType, TargetContext
+from rime_kernels.compile.types import NumbaType, TargetContext
 
 log = logging.getLogger(__name__)
 # Level of zlib, the fastest: machine code becomes 7 times smaller (measured).
@@ -41,7 +41,7 @@ MachineCode: TypeAlias = Any
 _N_DIGIT = 64
 
 
-def enable(compiled: Compiled, *versions: str, ready: Callable[[MachineCode], None] | None = None) -> None:
+def enable(compiled: Any, *versions: str, ready: Callable[[MachineCode], None] | None = None) -> None:
     """Let a function look for its machine code on disk before it is compiled, and store it there after.
 
     A function is not cached where no folder can be written, one of its constants cannot be identified, or
@@ -92,7 +92,7 @@ class _OwnFiles:
     known: Identity
     ready: Callable[[MachineCode], None] | None
     dump: Callable[[object], bytes]
-    _py_func: Compiled
+    _py_func: Any
     _impl: Any
 
     def load_overload(self, signature: NumbaType, context: TargetContext) -> MachineCode:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from numba import config, njit, vectorize
 
@@ -45,7 +45,7 @@ summing_function = njit(fastmath=FASTMATH, **_INNER)
 _LATE = options()
 
 
-def elementwise(function: Compiled) -> Compiled:
+def elementwise(function: Any) -> Compiled:
     """A scalar function as a NumPy function of arrays that broadcast; cached on disk as loops are."""
     compiled = vectorize()(function.py_func)
     enable(compiled._dispatcher)

@@ -18,11 +18,11 @@ from rime_kernels.cpu.profiles import pull_profile
 from rime_kernels.cpu.simd import ahead, constant, convert, dot, load, repeat, size, spread, store
 from rime_kernels.cpu.sums import CpuSky, fill_terms, product
 from rime_kernels.cpu.vector_math import cos_sin_turns, exp
-from rime_kernels.physics import beam, phase
+from rime_kernels.physics import beam, envelope, phase
 
 # Names that the compiled functions see: an attribute of a module would not be part of the cache.
 _argument, _argument_slopes, _voltage_slope = beam.argument, beam.argument_slopes, beam.voltage_slope
-_C = phase.SPEED_OF_LIGHT
+_C, _squared = phase.SPEED_OF_LIGHT, envelope.squared
 
 # Entries whose residuals fit in the L1 cache of a core, and sources whose antenna terms fit in the L2 cache.
 CHUNK, PIECE = 32, 48
@@ -130,7 +130,7 @@ def fill_shape(entries: Entries, projection: Pointer, out: Pointer, lanes_like: 
         b = _along(entries.metres, n_flat, offset, ahead(projection, 3), lanes_like)
         c = constant(_C, a)
         a, b = c * a, c * b
-        store(out, offset, convert(-(a * a + b * b), lanes_like))
+        store(out, offset, convert(-_squared(a, b), lanes_like))
         a, b = convert(a, lanes_like), convert(b, lanes_like)
         for k in range(3):
             x = load(entries.coordinates, k * n_flat + offset, lanes_like)
@@ -197,8 +197,9 @@ def _at(values: Pointer, n_flat: int, k: int, e: int, lane: Vector, lanes_like: 
 
 @vector_function
 def add_columns(
-    sums: Pointer, values: Pointer, n_flat: int, k: int, e: int, factor: Vector, lane: Vector
-) -> Vector:
+    sums: tuple[Vector, Vector, Vector], values: Pointer, n_flat: int, k: int, e: int, factor: Vector,
+    lane: Vector,
+) -> tuple[Vector, Vector, Vector]:  # fmt: skip
     """Three sums with the factor times numbers k, k + 1, k + 2 of entry e."""
     first, second, third = sums
     first = first + factor * _at(values, n_flat, k, e, lane, factor)
@@ -301,7 +302,7 @@ def _pull_chunk(
 
 
 @inner_function
-def backward_of(work: GradientWorkspace) -> Vector:
+def backward_of(work: GradientWorkspace | None) -> Backward | None:
     """Where residuals are stored; None without `work`."""
     if work is None:
         return None

@@ -158,7 +158,7 @@ def _matrix(view: View, entry: int, end: int, lanes_like: Vector) -> Pointer:
 
 
 @vector_function
-def _element(matrix: Pointer, i: int, j: int, adjoint: bool, lanes_like: Vector) -> Vector:
+def _element(matrix: Pointer, i: int, j: int, adjoint: bool, lanes_like: Vector) -> tuple[Vector, Vector]:
     """Element i, j of a matrix, or of its adjoint."""
     n = size(lanes_like)
     if adjoint:

@@ -67,6 +67,7 @@ class CpuEngine:
         self._lanes = lanes = make_lanes(fixed, n_lanes(real), factored, folder)
         self._nodes = one_node(lanes)
         self._beam_lanes = BeamLanes(lanes, real)
+        # Lanes beyond the last channel or time are computed and thrown away.
         self._use = np.prod(self._shape[:2]) / (len(lanes.row) * lanes.chan.size)
         self._tasks: dict[tuple[int, int], NDArray[np.int64]] = {}
         self._matrix = fixed.matrix
@@ -80,6 +81,7 @@ class CpuEngine:
 
     def at_node(self, lanes: Lanes, chan_freq: NDArray[np.float64]) -> CpuEngine:
         """An engine at other coordinates and frequencies that shares the data of this one."""
+        # A shallow copy: data and maps of correlations are those of this engine, in one piece of memory.
         other = copy.copy(self)
         other._lanes, other._nodes, other._chan_freqs = lanes, one_node(lanes), [chan_freq]
         other._beam_lanes = BeamLanes(lanes, np.float32 if self._single else np.float64)
@@ -105,6 +107,7 @@ class CpuEngine:
         n_batch, n_source = parameters.direction.shape[:2]
         tasks, step = self._tasks_of(n_source), self._batch_step(variant, n_source, n_batch)
         jones = self._jones(sources, variant)
+        # Each part of the batch writes to its own entries: nothing is joined afterwards.
         result = self._result(n_batch, variant, output)
         beams = beams_of(self._matrix, sources, n_source, self._beam_lanes)
         for start in range(0, n_batch, step):
@@ -154,6 +157,7 @@ class CpuEngine:
             lambda: inputs(sources, self._frame, self._template_lm, scaled_dof),
             (self._frame, self._template_lm.tobytes()),
         )
+        # The beam is in the antennas' voltages only where pointing errors are of antennas.
         if parameters.pointing.shape[2] != self._n_antenna:  # a sky without sources has no beam either
             beam = NO_BEAM
         shifted = sources.template_shift is not None
@@ -203,6 +207,7 @@ class CpuEngine:
         n_jones = 0 if jones is None else places(jones, tasks)[1] * jones.jones.shape[2] * 8
         n_place = n_places(tasks, parameters.stokes.shape[1]) * len(self._chan_freqs)
         step = self._batch_step(variant, n_source, n_batch, n_place, n_jones)
+        # An empty batch runs once, too, so that the result has its shapes.
         parts = []
         for start in range(0, max(1, n_batch), step):
             part = parameters.batch(start, start + step) if step < n_batch else parameters
@@ -237,6 +242,7 @@ class CpuEngine:
         n_bright = variant.n_stokes * n_source * (self._scale.size + n_place * self._lanes.chan.shape[1])
         n_jones *= self._lanes.chan.shape[1]
         bytes_each = 8 * (n_bright + n_jones + len(self._tasks_of(n_source)))
+        # The limit of a user may only lower the budget.
         budget = MEMORY_BUDGET if self._memory_limit is None else min(MEMORY_BUDGET, self._memory_limit)
         return max(1, min(n_batch, budget // bytes_each))
 
@@ -270,6 +276,7 @@ class CpuEngine:
             real_out = result
         elif output not in _SUMS:
             vis_out = result.view(variant.real)
+        # One number a task, whichever thread takes it: the order of the sum does not depend on threads.
         partial = np.empty((n_batch, len(tasks)))
         if beams is not None:
             make_jones_visibilities(variant.single)(
@@ -298,6 +305,7 @@ class CpuEngine:
             return spectra
 
         given = shared_beam, variant, self._scale.shape, self._scale.tobytes()
+        # Engines with the same inputs and channels share spectra within one call.
         return memoised_within_call("spectra", (inputs,), make, given)
 
     def _adjoint_of_part(

@@ -127,7 +127,9 @@ def _given(epilogue: Epilogue, i: int, sums: Pointer, data: Pointer, lanes_like:
 
 
 @vector_function
-def _add_square(epilogue: Epilogue, backward: Backward, so_far: Vector, square: Vector) -> Vector:
+def _add_square(
+    epilogue: Epilogue, backward: Backward, so_far: Vector, square: Vector
+) -> tuple[Vector, Vector]:
     """Add a weighted square; gives the new sum, and the factor of this sample's weight in the gradient."""
     return so_far + square, constant(1.0, square)
 
@@ -138,7 +140,7 @@ def _square_total(so_far: Vector) -> Vector:
 
 
 @vector_function
-def _add_log(epilogue: Epilogue, backward: Backward, so_far: Vector, square: Vector) -> Vector:
+def _add_log(epilogue: Epilogue, backward: Backward, so_far: Vector, square: Vector) -> tuple[Vector, Vector]:
     """The counterpart of `_add_square` for Student's t: p with 1 + p = (1 + y1) (1 + y2) ..., y = square /
     scaled_dof.
 

@@ -6,7 +6,7 @@ What is here is compiled only where there are profiles: in place of `Profiles` t
 from __future__ import annotations
 
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from numba import types
 from numba.core import cgutils
@@ -91,7 +91,7 @@ def _address(function: Compiled, n: int) -> int:
         for k in range(n):
             out[k] = values[k]
 
-    entry: Compiled = serial_loop(put)
+    entry: Any = serial_loop(put)
     arguments = *_ARGUMENTS, types.CPointer(types.float64)
     entry.compile(arguments)
     _KEPT.append(entry)  # for as long as the process lives, as what is compiled with it
@@ -180,7 +180,7 @@ def _coordinate(u: Vector, v: Vector, w: Vector, projection: Pointer, offset: in
 
 
 @inner_function
-def profile_envelope(profiles: Profiles, j: int, u: Vector, v: Vector, w: Vector) -> Vector:
+def profile_envelope(profiles: Profiles, j: int, u: Vector, v: Vector, w: Vector) -> tuple[Vector, Vector]:
     """Real and imaginary part of the envelope of profile j at coordinates in wavelengths, float64."""
     along = _coordinate(u, v, w, profiles.projection, 6 * j)
     across = _coordinate(u, v, w, profiles.projection, 6 * j + 3)
@@ -197,7 +197,7 @@ def profile_envelope(profiles: Profiles, j: int, u: Vector, v: Vector, w: Vector
 @vector_function
 def enveloped(
     profiles: Profiles, j: int, u: Vector, v: Vector, w: Vector, re: Vector, im: Vector, lanes_like: Vector
-) -> Vector:
+) -> tuple[Vector, Vector]:
     """A product of antennas' terms times the envelope of profile j."""
     e_re, e_im = profile_envelope(profiles, j, u, v, w)
     e_re, e_im = convert(e_re, lanes_like), convert(e_im, lanes_like)
@@ -211,7 +211,7 @@ def _metres(values: Pointer, n_flat: int, k: int, e: int, lane_like: Vector, wid
 
 
 @vector_function
-def zero_axes(wide: Vector) -> Vector:
+def zero_axes(wide: Vector) -> tuple[Vector, ...]:
     """The sums of `pull_entry` before the first entry."""
     zero = constant(0.0, wide)
     return zero, zero, zero, zero, zero, zero
@@ -219,9 +219,9 @@ def zero_axes(wide: Vector) -> Vector:
 
 @inner_function
 def pull_entry(
-    profiles: Profiles, entries: Record, e: int, j: int, y_re: Vector, y_im: Vector, axes: Vector,
+    profiles: Profiles, entries: Record, e: int, j: int, y_re: Vector, y_im: Vector, axes: tuple[Vector, ...],
     of_profile: Pointer, lane_like: Vector,
-) -> Vector:  # fmt: skip
+) -> tuple[Vector, Vector, tuple[Vector, ...]]:  # fmt: skip
     """Add entry e to the sums of profile j for its axes, and to those for its parameters.
 
     Gives the envelope's real and imaginary part, and the sums for the axes; y, float64, as in `Adjoint`.
@@ -252,7 +252,7 @@ def pull_entry(
 
 
 @inner_function
-def add_axes(entries: Record, axes: Vector, of_projection: Pointer) -> None:
+def add_axes(entries: Record, axes: tuple[Vector, ...], of_projection: Pointer) -> None:
     """Add the sums of `pull_entry` over a chunk to those of the profile."""
     # The sums of a Gaussian are multiplied by the square of the frequency in the end, these by the frequency.
     factor = constant(_OF_PROJECTION, axes[0]) / entries.scale

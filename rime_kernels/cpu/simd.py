@@ -37,6 +37,7 @@ _INDEX = ir.IntType(32)
 
 def register_bytes() -> int:
     """Size of the widest vector registers that Numba compiles for: 64, 32 or 16."""
+    # NUMBA_CPU_FEATURES restricts what Numba compiles for: a vector wider than that would be cut in two.
     features = config.CPU_FEATURES
     if features is None:
         features = codegen.get_host_cpu_features()
@@ -82,6 +83,7 @@ def _lane_wise(symbol: Callable[..., object], instruction: str, n_arg: int) -> N
     @infer_global(symbol)
     class _Template(AbstractTemplate):
         def generic(self, args: IrValue, kws: IrValue) -> IrValue:
+            # No number is spread on its own: a float64 number beside float32 lanes would hide a conversion.
             if isinstance(args[0], Vector) and all(arg == args[0] for arg in args):
                 return signature(args[0], *args)
             return None
@@ -105,6 +107,7 @@ def _constant(kind: ir.VectorType, value: float) -> ir.Constant:
 
 
 def _spread(builder: IrBuilder, value: IrValue, kind: Vector) -> IrValue:
+    # LLVM makes one broadcast of these two steps.
     undefined = ir.Constant(kind.llvm, ir.Undefined)
     first = builder.insert_element(undefined, value, ir.Constant(_INDEX, 0))
     return builder.shuffle_vector(first, undefined, _constant(ir.VectorType(_INDEX, kind.n), 0))
@@ -139,6 +142,7 @@ def pointer(typingctx: TypingContext, array: NumbaType) -> IrValue:
     """
 
     def generate(context: TargetContext, builder: IrBuilder, sig: Signature, args: IrValues) -> IrValue:
+        # The address alone, without a count of uses: Numba may free the array after its last use by name.
         return context.make_array(array)(context, builder, args[0]).data
 
     return types.CPointer(array.dtype)(array), generate
@@ -156,6 +160,7 @@ def ahead(typingctx: TypingContext, pointer: NumbaType, n: NumbaType) -> IrValue
 @intrinsic
 def fetch(typingctx: TypingContext, pointer: NumbaType, start: NumbaType, stop: NumbaType) -> IrValue:
     """Ask for elements start .. stop - 1, so that they are in the cache when they are needed."""
+    # Numbers of a cache line of 64 bytes: one request brings all of them.
     line = 64 * 8 // pointer.dtype.bitwidth
 
     def generate(context: TargetContext, builder: IrBuilder, sig: Signature, args: IrValues) -> IrValue:
@@ -183,6 +188,7 @@ def load(typingctx: TypingContext, pointer: NumbaType, index: NumbaType, lanes_l
 
     def generate(context: TargetContext, builder: IrBuilder, sig: Signature, args: IrValues) -> IrValue:
         value = builder.load(_vector_at(builder, args, kind))
+        # Aligned as its numbers, no more: rows of lanes may begin anywhere.
         value.align = kind.bits // 8
         return value
 
@@ -241,6 +247,7 @@ def repeat(typingctx: TypingContext, vector: NumbaType, lanes_like: NumbaType) -
     kind = Vector(vector.dtype, lanes_like.n)
 
     def generate(context: TargetContext, builder: IrBuilder, sig: Signature, args: IrValues) -> IrValue:
+        # Where each part is a register of its own, all parts are the same register.
         order = ir.Constant(ir.VectorType(_INDEX, kind.n), [i % vector.n for i in range(kind.n)])
         return builder.shuffle_vector(args[0], ir.Constant(vector.llvm, ir.Undefined), order)
 
@@ -259,6 +266,7 @@ def dot(typingctx: TypingContext, a: NumbaType, b: NumbaType, lanes_like: NumbaT
 
         total = builder.fmul(part(args[0], 0), part(args[1], 0))
         for k in range(1, a.n // kind.n):
+            # In the order of the parts, always: sums repeat to the bit.
             total = _call(builder, "fmuladd", kind, [part(args[0], k), part(args[1], k), total])
         return total
 
@@ -297,6 +305,7 @@ def between(typingctx: TypingContext, low: NumbaType, vector: NumbaType, high: N
 
     def generate(context: TargetContext, builder: IrBuilder, sig: Signature, args: IrValues) -> IrValue:
         least, value, most = args
+        # A comparison with NaN is false, so that NaN passes both steps.
         value = builder.select(builder.fcmp_ordered("<", value, least), least, value)
         return builder.select(builder.fcmp_ordered(">", value, most), most, value)
 
@@ -330,6 +339,7 @@ def power_of_two(typingctx: TypingContext, vector: NumbaType) -> IrValue:
 
 def _from_root_half(builder: IrBuilder, vector: IrValue, kind: Vector) -> IrValue:
     """The bits of a vector less those of sqrt(1/2), and the number of bits of a mantissa."""
+    # Read as whole numbers, floating-point numbers above 0 have the order of their values.
     root = 0x3F3504F3 if kind.bits == 32 else 0x3FE6A09E667F3BCD
     bits = builder.bitcast(vector, kind.llvm_int)
     return builder.sub(bits, _constant(kind.llvm_int, root)), root, 23 if kind.bits == 32 else 52

@@ -31,7 +31,7 @@ class CpuSky(NamedTuple):
 
 
 @vector_function
-def wavelengths(metres: Pointer, index: int, n_lane: int, scale: Vector) -> Vector:
+def wavelengths(metres: Pointer, index: int, n_lane: int, scale: Vector) -> tuple[Vector, Vector, Vector]:
     """Vectors u, v, w: coordinates `index` of (..., 3, 1 or n lanes) in metres, times nu/c."""
     if n_lane == 1:
         offset = 3 * index
@@ -91,7 +91,7 @@ def fill_terms(
 
 
 @vector_function
-def product(p: Pointer, q: Pointer, offset: int, lanes_like: Vector) -> Vector:
+def product(p: Pointer, q: Pointer, offset: int, lanes_like: Vector) -> tuple[Vector, Vector]:
     """Antenna p times the conjugate of antenna q."""
     p_re, p_im = load(p, offset, lanes_like), load(p, offset + size(lanes_like), lanes_like)
     q_re, q_im = load(q, offset, lanes_like), load(q, offset + size(lanes_like), lanes_like)
@@ -103,7 +103,7 @@ def product(p: Pointer, q: Pointer, offset: int, lanes_like: Vector) -> Vector:
 
 
 @vector_function
-def _begin(sums: Pointer, more: bool, stokes: Vector) -> Vector:
+def _begin(sums: Pointer, more: bool, stokes: Vector) -> tuple[Vector, Vector]:
     re, im = constant(0.0, stokes), constant(0.0, stokes)
     if more:
         re, im = load(sums, 0, stokes), load(sums, size(stokes), stokes)
@@ -167,7 +167,7 @@ def sum_points_of_one(
 @vector_function
 def _plus_product(
     re: Vector, im: Vector, p_re: Vector, p_im: Vector, q: Pointer, offset: int, lanes_like: Vector
-) -> Vector:
+) -> tuple[Vector, Vector]:
     """A sum, plus p times the conjugate of antenna q."""
     q_re, q_im = load(q, offset, lanes_like), load(q, offset + size(lanes_like), lanes_like)
     return re + p_re * q_re + p_im * q_im, im + p_im * q_re - p_re * q_im

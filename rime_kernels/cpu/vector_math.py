@@ -65,7 +65,7 @@ _least, _most = polynomial((-126.0,), (-1022.0,)), polynomial((127.0,), (1023.0,
 
 
 @vector_function
-def cos_sin_turns(turns: Vector, lanes_like: Vector) -> Vector:
+def cos_sin_turns(turns: Vector, lanes_like: Vector) -> tuple[Vector, Vector]:
     """cos and sin of 2 pi turns, for any number of turns (float64), in the type of `lanes_like`.
 
     Whole turns come off in float64. The rest f, |f| <= 1/2, is cast, and through

@@ -18,9 +18,9 @@ from rime_kernels.cuda.kernels.moments import moments_of
 from rime_kernels.cuda.kernels.rows.kernel import make_row_sums
 from rime_kernels.cuda.kernels.rows.parts import RowKernel, RowRecords
 from rime_kernels.cuda.kernels.tiles.parts import TileKernel, TileRecords, TileShape
+from rime_kernels.cuda.launch_shapes.families import MAX_SHARED
+from rime_kernels.cuda.launch_shapes.model import kernel_bytes
 from rime_kernels.cuda.layouts.launch import MAX_ITEM, Arrays, Layout, Runs, Share, Slab, Tiles
-from rime_kernels.cuda.shapes.families import MAX_SHARED
-from rime_kernels.cuda.shapes.model import kernel_bytes
 from rime_kernels.cuda.tensor_core_adjoint import ResidualTable, TensorCoreAdjoint, residual_table
 from rime_kernels.inputs import Parameters
 

@@ -13,8 +13,8 @@ from rime_kernels.compile.types import DeviceArray, Stream
 from rime_kernels.cuda.adjoint_launch import AdjointLauncher
 from rime_kernels.cuda.adjoint_totals import add_up, collect, grouped
 from rime_kernels.cuda.antenna_sums import AntennaSums
-from rime_kernels.cuda.kernels import brightness, scalars
-from rime_kernels.cuda.kernels.misfit import n_kinds
+from rime_kernels.cuda.kernels import brightness, reductions, scalars
+from rime_kernels.cuda.kernels.chi2_terms import n_kinds
 from rime_kernels.cuda.layouts.launch import Arrays, Slab
 from rime_kernels.inputs import Parameters, Variant
 from rime_kernels.physics.envelope import AXIS_SCALE
@@ -112,7 +112,7 @@ class AdjointSums:
         return self.adjoint(np.empty(0), 0)
 
     def sums(self, workspace: device.Workspace, n_batch: int) -> DeviceArray:
-        """Workspace for the partial sums, float64: of chi2, and of the derivatives of `misfit.n_kinds`."""
+        """Workspace for the partial sums, float64: of chi2 and of derivatives: `chi2_terms.n_kinds`."""
         shape = n_batch * self._n_kind, self._launcher.n_sum
         return workspace.array("adjoint sums", shape, np.float64)
 
@@ -153,7 +153,7 @@ class AdjointSums:
         sums, totals = self.sums(workspace, n_batch), self._totals(workspace, n_batch)
         moments = launcher.moments
         n_thread, (n_group, n_column) = device.threads_per_block(), totals.shape[1:3]
-        brightness.make_batch_sums(n_thread)[sums.shape[0], n_thread, main](sums, rows.reshape(rows.size))
+        reductions.make_batch_sums(n_thread)[sums.shape[0], n_thread, main](sums, rows.reshape(rows.size))
         shape = n_batch, n_column, self._n_source * moments.n_value
         groups = workspace.array("groups", shape, np.float64)
         add_up(totals, (n_batch, n_group), groups, main)

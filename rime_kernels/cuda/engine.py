@@ -18,7 +18,7 @@ from rime_kernels.cuda.adjoint_launch import adjoint_launcher
 from rime_kernels.cuda.adjoint_sums import AdjointSums
 from rime_kernels.cuda.antenna_sums import AntennaSums, blocks_of
 from rime_kernels.cuda.graphs import Capturable, CudaGraphs, OnceCalled
-from rime_kernels.cuda.kernels import brightness
+from rime_kernels.cuda.kernels import brightness, reductions
 from rime_kernels.cuda.kernels.arguments import DataColumns
 from rime_kernels.cuda.layouts.choice import Layouts
 from rime_kernels.cuda.layouts.data import Data, DataByLayout, cut
@@ -390,7 +390,7 @@ class CudaEngine:
         for piece, arrays, stream in self._staging.arrays(call, given, data, pieces, streams, main):
             call.layout.launch(piece, True, arrays._replace(sum_out=sums), stream)
         n_thread = device.threads_per_block()
-        brightness.make_batch_sums(n_thread)[n_batch, n_thread, main](sums, out)
+        reductions.make_batch_sums(n_thread)[n_batch, n_thread, main](sums, out)
         return out
 
     def _adjoint(self, call: CudaCall) -> Adjoint:

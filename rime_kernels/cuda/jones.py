@@ -13,7 +13,7 @@ from rime_kernels.cuda.kernels.jones.pairs import as_pairs
 from rime_kernels.cuda.kernels.jones.voltages import CudaBeams
 from rime_kernels.cuda.kernels.rows.parts import RowShape
 from rime_kernels.cuda.kernels.tiles.parts import TileShape
-from rime_kernels.cuda.shapes.families import MAX_SHARED
+from rime_kernels.cuda.launch_shapes.families import MAX_SHARED
 from rime_kernels.jones_beam import JonesBeam
 
 # What a beam has besides the numbers of each call.

@@ -15,8 +15,8 @@ from rime_kernels.cuda.kernels.tiles.matrices import SIDE, TensorCoreAdjointKern
 from rime_kernels.cuda.kernels.tiles.parts import NO_ROW, TileKernel, TileRecords
 from rime_kernels.cuda.kernels.tiles.tensor_core_adjoint import ResidualInput, make_accumulate_point_gradients
 from rime_kernels.cuda.kernels.tiles.tensor_cores import N_COLUMN, N_ROW
+from rime_kernels.cuda.launch_shapes.tensor_core_shapes import adjoint_shape
 from rime_kernels.cuda.layouts.launch import MAX_ITEM, Arrays, Share, Slab, Tiles
-from rime_kernels.cuda.shapes.tensor_core_shapes import adjoint_shape
 
 # Tiles of a warp, 16 by 8 antennas.
 _WARP = 32

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 from rime_kernels.compile import cache
-from rime_kernels.compile.types import Compiled
+from rime_kernels.compile.types import Compiled, DeviceKernel
 from rime_kernels.device import packages
 
 
-def inline(function: Compiled) -> Compiled:
+def inline(function: Callable[..., Any]) -> Compiled:
     """A short function that becomes part of the kernels that call it; the simulator runs it uncompiled.
 
     Numba copies its statements into those of the caller. Needed where a function declares arrays, and where
@@ -24,7 +24,7 @@ def inline(function: Compiled) -> Compiled:
     return njit(inline="always", error_model="numpy")(function)
 
 
-def part(function: Compiled) -> Compiled:
+def part(function: Callable[..., Any]) -> Compiled:
     """A long function that becomes part of the kernels that call it, as `inline`, after it was compiled.
 
     What Numba copies, it copies whole for each function around it: kernels of many long functions compile two
@@ -33,7 +33,7 @@ def part(function: Compiled) -> Compiled:
     return function if packages.simulated() else packages.cuda().jit(device=True, forceinline=True)(function)
 
 
-def kernel(max_register: int, dynamic_bytes: int = 0) -> Callable[[Callable[..., None]], Compiled]:
+def kernel(max_register: int, dynamic_bytes: int = 0) -> Callable[[Callable[..., None]], DeviceKernel]:
     """Decorator of a kernel whose threads have at most `max_register` registers; 0 leaves it to the compiler.
 
     Its machine code is cached on disk where a folder can be written. `dynamic_bytes` of shared memory are
@@ -43,7 +43,7 @@ def kernel(max_register: int, dynamic_bytes: int = 0) -> Callable[[Callable[...,
         return lambda function: _with_shared_memory(packages.cuda().jit(function), dynamic_bytes)
     jit = packages.cuda().jit(**({"max_registers": max_register} if max_register else {}))
 
-    def compiled(function: Callable[..., None]) -> Compiled:
+    def compiled(function: Callable[..., None]) -> DeviceKernel:
         dispatcher = jit(function)
         versions = importlib.metadata.version("numba-cuda"), repr(sorted(dispatcher.targetoptions.items()))
         # Bound at once: at the first launch it would be too late to compile it instead.
@@ -53,7 +53,7 @@ def kernel(max_register: int, dynamic_bytes: int = 0) -> Callable[[Callable[...,
     return compiled
 
 
-def _with_shared_memory(dispatcher: Compiled, n_byte: int) -> Compiled:
+def _with_shared_memory(dispatcher: DeviceKernel, n_byte: int) -> DeviceKernel:
     """The kernel, launched with so much shared memory beside what it declares."""
     return WithSharedMemory(dispatcher, n_byte) if n_byte else dispatcher
 
@@ -65,18 +65,18 @@ class WithSharedMemory:
     before the first launch on a device.
     """
 
-    def __init__(self, dispatcher: Compiled, n_byte: int) -> None:
+    def __init__(self, dispatcher: DeviceKernel, n_byte: int) -> None:
         self._dispatcher, self._n_byte = dispatcher, n_byte
         self._told: set[tuple[int, int]] = set()
 
     def __getitem__(self, configuration: tuple[Any, ...]) -> Compiled:
-        launched = self._dispatcher[(*configuration, self._n_byte)]
+        launched: Any = self._dispatcher[(*configuration, self._n_byte)]
         # Numba keeps the object of a configuration. The simulator has no limit.
         if not packages.simulated() and self._tell not in launched.pre_launch_callbacks:
             launched.pre_launch_callbacks.append(self._tell)
         return launched
 
-    def _tell(self, kernel: Compiled, _configuration: Compiled) -> None:
+    def _tell(self, kernel: Any, _configuration: object) -> None:
         function = kernel._codelibrary.get_cufunc()
         number = int(function.handle), int(function.device.id)  # all devices have the same handle
         if number not in self._told:

@@ -25,7 +25,7 @@ Devices: TypeAlias = Literal["all"] | int | Sequence[int]
 
 
 class DeviceThread:
-    """A thread for which one GPU is the current one; see `rime_kernels.engine.local_shards.Worker`.
+    """A thread for which one GPU is the current one; see `rime_kernels.engine.local_shards.DeviceWorker`.
 
     It lives as long as the process, for what is on its GPU is given back in it.
     """
@@ -69,7 +69,7 @@ class DeviceThread:
 
 
 class HostCPU:
-    """The CPU, whose work is done at once by the thread that asks: a `Worker` like `DeviceThread`."""
+    """The CPU, whose work is done at once by the thread that asks: a `DeviceWorker` like `DeviceThread`."""
 
     name = kind = "CPU"
 

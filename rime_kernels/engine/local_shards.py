@@ -28,7 +28,7 @@ _MOST_KINDS = 1024
 _Future: TypeAlias = Future[list[tuple[int, Any]]]
 
 
-class Worker(Protocol):
+class DeviceWorker(Protocol):
     """A thread that a device belongs to.
 
     Attributes
@@ -174,12 +174,12 @@ class LocalShards:
 
     Parameters
     ----------
-    workers : sequence of Worker
+    workers : sequence of DeviceWorker
         One for each device.
     """
 
-    def __init__(self, workers: Sequence[Worker]) -> None:
-        self._devices: list[tuple[Worker, list[Shard]]] = [(worker, []) for worker in workers]
+    def __init__(self, workers: Sequence[DeviceWorker]) -> None:
+        self._devices: list[tuple[DeviceWorker, list[Shard]]] = [(worker, []) for worker in workers]
         self._made: set[tuple[Any, ...]] = set()
         self._changed, self._n_at_work = threading.Condition(), 0
         weakref.finalize(self, _give_back, self._devices).atexit = False
@@ -260,7 +260,7 @@ class LocalShards:
 
         return wait
 
-    def _submit(self, worker: Worker, work: Callable[[], T]) -> Future[T]:
+    def _submit(self, worker: DeviceWorker, work: Callable[[], T]) -> Future[T]:
         """Do it in the thread of a device; `_launch_graphs` waits until it has been done."""
         with self._changed:
             self._n_at_work += 1
@@ -305,7 +305,7 @@ class _Launched(NamedTuple):
     """A call that one shard has begun by launching its CUDA graph."""
 
     number: int
-    worker: Worker
+    worker: DeviceWorker
     finish: Callable[[], Any]
 
     def finish_into(self, found: list[Any], end: Callable[[int, Any], Any]) -> Exception | None:
@@ -338,7 +338,7 @@ def _raise(error: Exception) -> NoReturn:
 _LIVE: weakref.WeakSet[LocalShards] = weakref.WeakSet()
 
 
-def _give_back(devices: list[tuple[Worker, list[Shard]]]) -> list[Future[None]]:
+def _give_back(devices: list[tuple[DeviceWorker, list[Shard]]]) -> list[Future[None]]:
     """Free what is on the devices, each in its thread, before it does anything else."""
 
     def clear(made: list[Shard]) -> None:

@@ -20,7 +20,7 @@ from rime_kernels.arrays.row_cells import RowCells
 from rime_kernels.device import Backend
 from rime_kernels.engine import Visibilities
 from rime_kernels.engine.device_threads import Devices
-from rime_kernels.engine.local_shards import EngineRecipe, LocalShards, Part, ShardCall, Worker
+from rime_kernels.engine.local_shards import DeviceWorker, EngineRecipe, LocalShards, Part, ShardCall
 from rime_kernels.engine.shards import Index, rows_of, shard_bounds, shared_out, table_of
 from rime_kernels.geometry import RowTable
 from rime_kernels.inputs import Constants, Output
@@ -64,7 +64,7 @@ class FarShards(Protocol):
 class Team(NamedTuple):
     """What shares the rows of a `Rime`: devices of this process first, then those of others."""
 
-    workers: Sequence[Worker]
+    workers: Sequence[DeviceWorker]
     far: FarShards | None = None
 
 

@@ -72,7 +72,7 @@ class SmearedBlocks(Protocol):
         ...
 
 
-class _Part(NamedTuple):
+class _SmearedPart(NamedTuple):
     """A block, and which of the rows it has."""
 
     rows: NDArray[np.int64]
@@ -120,7 +120,7 @@ class SmearedEngine:
                 block = blocks.block(
                     average.of(group, rows), some, table_of(some, len(table.slot_start)), settings
                 )
-                self._parts.append(_Part(rows, block))
+                self._parts.append(_SmearedPart(rows, block))
 
     def run(self, sources: Sources, output: Output) -> Visibilities:
         """V, residual or weighted square, (n_batch, n_row, n_chan, n_corr)."""

@@ -55,6 +55,7 @@ def running_median(amplitude: ArrayLike, flag: ArrayLike = False, *, width: int 
         return background
     n_worker = get_num_threads()
     lanes = np.empty((n_worker, n_chan, LANES), np.float32)
+    # One row more than the window has channels: it stays infinite, and closes the sorted numbers.
     window = np.empty((n_worker, min(width, 2 * n_chan + 1) + 1, LANES), np.float32)
     with CALL_LOCK:
         _running_medians(staged, lanes, window, width // 2, background)
@@ -68,6 +69,7 @@ def _running_medians(
     """Running medians of all spectra, `LANES` of them side by side; `lanes` and `window` are workspaces."""
     n_worker, n_block = len(lanes), (len(staged) + LANES - 1) // LANES
     for worker in prange(n_worker):
+        # Workers take blocks in turn, each with a workspace of its own: nothing is allocated in the loop.
         for block in range(worker, n_block, n_worker):
             _stage_lanes(staged, block * LANES, lanes[worker])
             _slide(lanes[worker], window[worker], half, background, block * LANES)
@@ -81,6 +83,7 @@ def _stage_lanes(staged: Amplitude, first: int, lanes: Amplitude) -> None:
             for i in range(len(lanes)):
                 lanes[i, lane] = staged[first + lane, i]
         else:
+            # Infinity is no number for the window: lanes beyond the last spectrum change nothing.
             lanes[:, lane] = np.float32(math.inf)
 
 
@@ -96,6 +99,8 @@ def _replace(window: Amplitude, old: Amplitude, new: Amplitude) -> None:
     """
     numbers, lanes_like = pointer(window), zeros(np.float32, LANES)
     gone, put = load(pointer(old), 0, lanes_like), load(pointer(new), 0, lanes_like)
+    # One pass without branches: `left` are the numbers without the old one, and the new one, held between
+    # neighbours of these, gives the sorted numbers with it.
     before, here = spread(np.float32(-math.inf), lanes_like), load(numbers, 0, lanes_like)
     for offset in range(0, (len(window) - 1) * LANES, LANES):
         above = load(numbers, offset + LANES, lanes_like)
@@ -108,11 +113,13 @@ def _replace(window: Amplitude, old: Amplitude, new: Amplitude) -> None:
 def _slide(lanes: Amplitude, window: Amplitude, half: int, background: Amplitude, first: int) -> None:
     """Move the window over the channels of some spectra."""
     n_chan = len(lanes)
+    # Before the first channel and behind the last, infinity enters and leaves.
     nothing = np.full(LANES, np.float32(math.inf), np.float32)
     count = np.zeros(LANES, np.int32)
     window[:] = np.float32(math.inf)
     for enters in range(n_chan + half):
         new = lanes[enters] if enters < n_chan else nothing
+        # The median of a channel is known when the last channel of its window has entered.
         centre = enters - half
         old = lanes[centre - half - 1] if centre > half else nothing
         _replace(window, old, new)
@@ -124,6 +131,7 @@ def _slide(lanes: Amplitude, window: Amplitude, half: int, background: Amplitude
                 if n == 0:
                     background[first + lane, centre] = np.float32(math.nan)
                 else:
+                    # Of an odd number of samples both are the middle one, and their mean is exact.
                     pair = window[(n - 1) // 2, lane] + window[n // 2, lane]
                     background[first + lane, centre] = np.float32(0.5) * pair
 
@@ -166,6 +174,7 @@ def _noise_of_line(deviation: Amplitude, line: Amplitude) -> float:
     for i in range(len(line)):
         size = abs(deviation[i])
         n += size > 0.0
+        # Behind all others in the order, so that the median of the first n leaves them out.
         line[i] = size if size > 0.0 else np.float32(math.inf)
     return MAD_NORMAL * median_of_line(line, n)
 
@@ -278,9 +287,11 @@ def flag_spectra(
         return on_device(amplitude, flag, options)
     value = check.array("amplitude", amplitude, np.float32, ("n_spectrum", "n_chan"))
     background = running_median(value, flag, width=options.width)
+    # What was flagged before deviates by 0: it makes no noise, and is never above a threshold.
     given = np.broadcast_to(np.asarray(flag, bool), value.shape) | ~np.isfinite(value)
     deviation = np.where(given, np.float32(0.0), value - background)
     noise = noise_of_deviations(deviation)
+    # NaN noise: no comparison with it is true, and nothing is found.
     noise[np.count_nonzero(~given, axis=1) < MIN_SAMPLES] = math.nan
     if options.threshold == "simple":
         return simple_threshold(deviation, noise, options.n_sigma)

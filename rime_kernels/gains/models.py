@@ -59,7 +59,7 @@ class HostModel:
     adjoint: Callable[[Complex], Gradient] | None = None
 
     def sums(self, scale: float) -> Array:
-        """See `CellModel`."""
+        """Sums of w |V|^2 and of w D conj(V), real and imaginary, float64 (3, n_cell), times `scale`."""
         cells = self.cells
         where = cells.order, cells.starts, cells.block, cells.n_block
         found = np.empty((3, (cells.starts.size - 1) * cells.n_block * self.vis.shape[2]))
@@ -68,7 +68,7 @@ class HostModel:
         return found
 
     def chi2(self, gain: Complex) -> float:
-        """See `CellModel`."""
+        """Sum w |D - g V|^2 over all visibilities; `gain` is complex128 (n_cell,)."""
         cells, chi2 = self.cells, np.empty(len(self.vis))
         with CALL_LOCK:
             where = cells.cell_of_row, cells.block
@@ -76,7 +76,7 @@ class HostModel:
         return float(chi2.sum())
 
     def pulled(self, gain: Complex, by_power: Array, by_cross: Complex) -> Gradient:
-        """See `CellModel`."""
+        """Derivatives by the sources of what has these by the sums of each cell."""
         assert self.adjoint is not None, "made of visibilities alone"
         slope, where = np.empty(self.vis.shape, np.complex128), (self.cells.cell_of_row, self.cells.block)
         with CALL_LOCK:

@@ -128,6 +128,7 @@ class Gridder(ABC):
         wanted : int64 (n_wanted,)
             Row numbers, at least one. Its `predict` gives visibilities of these, in this order.
         """
+        # The copy shares grid, taper and tables; an engine holds rows, so that it is made anew.
         one = copy.copy(self)
         one._rows, plan, kept = only(self._rows, self._plan, wanted)
         one._wanted, one._place = wanted, np.searchsorted(kept, wanted)
@@ -166,8 +167,10 @@ class Gridder(ABC):
                 vis = self._engine.predict(stokes_image, aterms)
             return vis if self._place is None else vis[self._place]
         except TooLargeError as error:
+            # Visibilities are linear in the image: those of its quarters add up.
             total: NDArray[np.complexfloating] | int = 0
             for facet in self._facets(screens, error):
+                # One quarter at a time, so that memory holds one grid.
                 part = self._of(facet)
                 part = part if self._wanted is None else part.of_rows(self._wanted)
                 total = total + part.predict(facet.cut(stokes_image), screens)
@@ -209,6 +212,7 @@ class Gridder(ABC):
             raise InputError("a gridder of some rows predicts, and does not grid: take that of all rows")
         _n_stokes("n_stokes must be", n_stokes)
         sizes = {"row": rows.n_row, "chan": rows.n_chan, "corr": rows.n_corr}
+        # Data in single precision stay as they are: a copy in double precision takes twice their memory.
         axes, is_single = ("row", "chan", "corr"), getattr(vis, "dtype", None) == np.complex64
         vis_type: type[np.complexfloating] = np.complex64 if is_single else np.complex128
         data = check.array("vis", vis, vis_type, axes, sizes)
@@ -217,6 +221,7 @@ class Gridder(ABC):
             is_single = getattr(weight, "dtype", None) == np.float32
             weight_type: type[np.floating] = np.float32 if is_single else np.float64
             weights = check.array("weight", weight, weight_type, axes, sizes)
+            # Written this way round, NaN is refused, too.
             if not weights.min() >= 0.0:
                 raise InputError(f"weight must be at least 0 and no NaN, got {weights.min():g}")
         aterms = self._screens(screens, n_stokes)
@@ -229,6 +234,7 @@ class Gridder(ABC):
                 part = self._of(facet)
                 facet.paste(part.grid(data, weights, n_stokes=n_stokes, screens=screens), image)
                 self._facet_seconds += part.transform_seconds
+        # Looked for in the image: data need not be finite where the weight is 0.
         if not np.isfinite(image).all():
             raise InputError("vis and weight must be finite where the weight is above 0")
         return image
@@ -248,6 +254,7 @@ class Gridder(ABC):
         """Sorted rows, with antennas exchanged where that saves W-layers: these reach `w_reach` at most."""
         rows, grid = self.rows, self.grid_of_image
         found = sort_rows(rows, grid, slot_of_time, False)
+        # V of -w is the conjugate, with antennas exchanged: half the range of w needs half the layers.
         low, high = found.w_range
         cells = grid.slope() * grid.n_pixel * grid.cell * (high - low)
         is_wide = low < 0.0 and (cells > _FLIP_CELLS or high - low > 2.0 * w_reach)

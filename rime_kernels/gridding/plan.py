@@ -289,7 +289,7 @@ def _grow(
 
 
 @serial_loop
-def _group_end(first: int, scale: Array, spread: float) -> Scalar:
+def _group_end(first: int, scale: Array, spread: float) -> tuple[Scalar, Scalar, Scalar]:
     """Channels first .. stop - 1 whose scales differ by at most `spread`, and their extremes."""
     low = high = scale[first]
     stop = first + 1
@@ -323,7 +323,7 @@ def _write(
 def _cover_run(
     start: int, stop: int, uvw: Array, scale: Array, limits: Limits, spread: float, max_rows: int,
     items: Array, w: Array, n: int,
-) -> Scalar:  # fmt: skip
+) -> tuple[Scalar, Scalar]:  # fmt: skip
     """Cover rows start .. stop - 1, channels in groups of at most `spread`; where items end, and groups."""
     empty = (np.inf, -np.inf, np.inf, -np.inf, np.inf, -np.inf)
     zero: Scalar = np.int64(0)  # of the type of later channels, or Numba would compile what is called twice
@@ -357,7 +357,7 @@ def _cover(
     max_rows: int,
     items: Array,
     w: Array,
-) -> Scalar:
+) -> tuple[Scalar, Scalar]:
     """Cover each run; items are written if there is room for any. Their number, and that of their rows."""
     zero: Scalar = np.int64(0)  # of the type of n, or Numba would compile `_cover_run` twice
     n = n_row = zero

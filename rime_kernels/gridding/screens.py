@@ -69,6 +69,7 @@ def make_screens(
     n_slot, n_antenna, size = shape
     values: NDArray[np.inexact]
     if screens is None:
+        # Never read, but loops are compiled for arrays of six axes.
         kind, values = 0, np.zeros((1, 1, 1, 1, 1, 1), complex_type)
     else:
         sizes = {"slot": n_slot, "antenna": n_antenna, "S": size}
@@ -76,6 +77,7 @@ def make_screens(
         axes: tuple[int | str, ...] = ("slot", "antenna", "S", "S") + ((2, 2) if kind == 2 else ())
         found = check.array("screens", screens, np.complex128, axes, sizes)
         check.finite("screens", found)
+        # Scalars become 1 x 1 matrices: one type of array, one compiled loop.
         values = found.astype(complex_type).reshape(*shape, size, *((2, 2) if kind == 2 else (1, 1)))
     if kind < 2:
         from_stokes, to_corr = _planes(matrix[:, :n_stokes])
@@ -89,8 +91,10 @@ def make_screens(
 def _planes(matrix: NDArray[np.complex128]) -> tuple[NDArray[np.float64], NDArray[np.complex128]]:
     """The fewest real planes: the correlations where these are real, otherwise the Stokes parameters used."""
     used = np.flatnonzero(np.any(matrix != 0.0, axis=0))
+    # Correlations of Q, U, V alone, from an image of I: one plane of zeros keeps the shapes.
     used = used if used.size else np.array([0])
     n_corr, n_stokes = matrix.shape
+    # Each plane costs transforms: XX and YY of I, Q are two planes either way, XX alone is one.
     if n_corr < used.size and not np.any(matrix.imag):
         return np.ascontiguousarray(matrix.real), np.eye(n_corr, dtype=complex)
     return np.eye(n_stokes)[used], np.ascontiguousarray(matrix[:, used])
@@ -100,6 +104,7 @@ def _elements(matrix: NDArray[np.complex128]) -> tuple[tuple[str, ...], NDArray[
     """The names of the feeds' correlations, and which of them each correlation is."""
     for names in (_LINEAR, _CIRCULAR):
         known = stokes_to_corr(names)
+        # Close is enough: a matrix that was computed has rounding errors.
         same = np.all(np.abs(matrix[:, None] - known[None]) < 1e-12, axis=-1)
         if np.all(same.any(axis=1)):
             return names, same.argmax(axis=1).astype(np.int64)

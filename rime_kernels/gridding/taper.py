@@ -91,11 +91,14 @@ def least_misfit(
     """
     reach = max(reach, 0.5 * (size - w_cells - _MOST_CELLS))
     edge = 0.5 / padding
+    # Closer together towards the edge of the image, where errors grow fastest.
     x = edge * np.sin(0.5 * np.pi * (np.arange(_N_X + 1) / _N_X))
     fold = _fold(size)
     at_x = (interpolation(x, size) @ fold).real
+    # The norm of an error is all that counts: triangular factors have it in fewer rows.
     systems = [_short(system @ fold) for system in _residuals(size, x, edge, reach, w_cells, half)]
     folded, misfit = _even(systems, at_x, size, None)
+    # The gain is held only where it must be: a constraint can only make the error larger.
     if _gain(at_x @ folded) > most_gain:
         folded, misfit = _even(systems, at_x, size, most_gain)
     here = at_x @ folded
@@ -113,6 +116,7 @@ def _even(
 
     With a gain, T at the edge is T in the middle over the gain.
     """
+    # Positive within the image: errors are divided by its transform from the first round on.
     taper = np.cos(np.pi * np.arange(size // 2 + 1) / size) ** 4
     weight, best = np.ones((len(systems), at_x.shape[0])), (np.inf, taper)
     for _ in range(_N_ROUND):
@@ -121,6 +125,7 @@ def _even(
         error = np.stack([np.linalg.norm(system @ taper, axis=1) / here for system in systems])
         if error.max() < best[0]:
             best = float(error.max()), taper
+        # Weights follow the errors; the small number lets a weight come back that fell to almost 0.
         weight *= error / error.max() + 1e-3
         weight /= np.sqrt(np.mean(weight**2))
     return best[1], best[0]
@@ -179,6 +184,7 @@ def _triangles(columns: Array, out: Array) -> None:
         for k in range(n):
             v = columns[i, k, k:]
             norm = np.sqrt(np.sum(v * v))
+            # The sign of no cancellation in v[0] - norm.
             norm = -norm if v[0] > 0.0 else norm
             out[i, k, k] = norm
             v[0] -= norm

@@ -7,11 +7,11 @@ functions' Python text.
 from __future__ import annotations
 
 from rime_kernels.compile.jit import vector_function
-from rime_kernels.compile.types import Vector
+from rime_kernels.compile.types import Matrix, Vector
 
 
 @vector_function
-def times_number(m: Vector, re: Vector, im: Vector) -> Vector:
+def times_number(m: Matrix, re: Vector, im: Vector) -> Matrix:
     """m times re + i im."""
     return (
         m[0] * re - m[1] * im, m[0] * im + m[1] * re, m[2] * re - m[3] * im, m[2] * im + m[3] * re,
@@ -20,7 +20,7 @@ def times_number(m: Vector, re: Vector, im: Vector) -> Vector:
 
 
 @vector_function
-def add_times_adjoint(c: Vector, a: Vector, b: Vector) -> Vector:
+def add_times_adjoint(c: Matrix, a: Matrix, b: Matrix) -> Matrix:
     """c + a b^H."""
     return (
         c[0] + a[0] * b[0] + a[1] * b[1] + a[2] * b[2] + a[3] * b[3],
@@ -35,7 +35,7 @@ def add_times_adjoint(c: Vector, a: Vector, b: Vector) -> Vector:
 
 
 @vector_function
-def times_hermitian(t: Vector, a: Vector, b: Vector, c: Vector, d: Vector) -> Vector:
+def times_hermitian(t: Matrix, a: Vector, b: Vector, c: Vector, d: Vector) -> Matrix:
     """t B, B = [[a + b, c + i d], [c - i d, a - b]].
 
     It is the brightness where (a, b, c, d) is (I, Q, U, V) for linear feeds, or (I, V, Q, U) for circular.
@@ -50,7 +50,7 @@ def times_hermitian(t: Vector, a: Vector, b: Vector, c: Vector, d: Vector) -> Ve
 
 
 @vector_function
-def rotated_circular(e: Vector, cos: Vector, sin: Vector) -> Vector:
+def rotated_circular(e: Matrix, cos: Vector, sin: Vector) -> Matrix:
     """e P, P of circular feeds at an angle: e^-i phi and e^+i phi on the diagonal (physics: section 6)."""
     return (
         e[0] * cos + e[1] * sin, e[1] * cos - e[0] * sin, e[2] * cos - e[3] * sin,
@@ -60,7 +60,7 @@ def rotated_circular(e: Vector, cos: Vector, sin: Vector) -> Vector:
 
 
 @vector_function
-def rotated_linear(e: Vector, cos: Vector, sin: Vector) -> Vector:
+def rotated_linear(e: Matrix, cos: Vector, sin: Vector) -> Matrix:
     """e P, P of linear feeds at an angle: [[cos, sin], [-sin, cos]] (physics: section 6)."""
     return (
         e[0] * cos - e[2] * sin, e[1] * cos - e[3] * sin, e[0] * sin + e[2] * cos,
@@ -70,25 +70,25 @@ def rotated_linear(e: Vector, cos: Vector, sin: Vector) -> Vector:
 
 
 @vector_function
-def turned_circular(t: Vector) -> Vector:
+def turned_circular(t: Matrix) -> Matrix:
     """The derivative of t = E P with respect to the angle of P of circular feeds, t diag(-i, i)."""
     return t[1], -t[0], -t[3], t[2], t[5], -t[4], -t[7], t[6]
 
 
 @vector_function
-def turned_linear(t: Vector) -> Vector:
+def turned_linear(t: Matrix) -> Matrix:
     """The derivative of t = E P with respect to the angle of P of linear feeds, t [[0, 1], [-1, 0]]."""
     return -t[2], -t[3], t[0], t[1], -t[6], -t[7], t[4], t[5]
 
 
 @vector_function
-def scaled(m: Vector, f: Vector) -> Vector:
+def scaled(m: Matrix, f: Vector) -> Matrix:
     """f m of a real f."""
     return f * m[0], f * m[1], f * m[2], f * m[3], f * m[4], f * m[5], f * m[6], f * m[7]
 
 
 @vector_function
-def times(a: Vector, b: Vector) -> Vector:
+def times(a: Matrix, b: Matrix) -> Matrix:
     """a b."""
     return (
         a[0] * b[0] - a[1] * b[1] + a[2] * b[4] - a[3] * b[5],
@@ -103,13 +103,13 @@ def times(a: Vector, b: Vector) -> Vector:
 
 
 @vector_function
-def adjoint(a: Vector) -> Vector:
+def adjoint(a: Matrix) -> Matrix:
     """a^H."""
     return a[0], -a[1], a[4], -a[5], a[2], -a[3], a[6], -a[7]
 
 
 @vector_function
-def dot(a: Vector, b: Vector) -> Vector:
+def dot(a: Matrix, b: Matrix) -> tuple[Vector, Vector]:
     """tr(a^H b): real and imaginary part."""
     re = a[0] * b[0] + a[1] * b[1] + a[2] * b[2] + a[3] * b[3]
     re = re + a[4] * b[4] + a[5] * b[5] + a[6] * b[6] + a[7] * b[7]

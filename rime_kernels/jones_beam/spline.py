@@ -11,7 +11,7 @@ from rime_kernels.compile.types import Compiled, Scalar
 
 
 @scalar
-def cell(place: float, n: int) -> Scalar:
+def cell(place: float, n: int) -> tuple[float, float, float]:
     """The cell of a place in steps of the grid, held within its n nodes; the place in the cell.
 
     A place that is NaN stays NaN, in the first cell. Last: 1, or 0 where the place was held.
@@ -33,7 +33,7 @@ def make_weights(single: bool) -> Compiled:
     one, three, four, six, sixth = real(1.0), real(3.0), real(4.0), real(6.0), real(1.0 / 6.0)
 
     @scalar
-    def weights(t: Scalar) -> Scalar:
+    def weights(t: Scalar) -> tuple[Scalar, Scalar, Scalar, Scalar]:
         s = one - t
         return (
             sixth * (s * s * s), sixth * (four - t * t * (six - three * t)),
@@ -44,13 +44,13 @@ def make_weights(single: bool) -> Compiled:
 
 
 @scalar
-def slopes(t: float) -> Scalar:
+def slopes(t: float) -> tuple[float, float, float, float]:
     """Their derivatives."""
     s = 1.0 - t
     return -0.5 * s * s, 0.5 * t * (3.0 * t - 4.0), -0.5 * s * (3.0 * s - 4.0), 0.5 * t * t
 
 
 @scalar
-def turned(dl: float, dm: float, sin: float, cos: float) -> Scalar:
+def turned(dl: float, dm: float, sin: float, cos: float) -> tuple[float, float]:
     """An offset on the sky in a frame that is turned by an angle, north through east."""
     return dl * cos - dm * sin, dl * sin + dm * cos

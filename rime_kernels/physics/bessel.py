@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 
 from rime_kernels.compile.jit import physics_function, scalar
-from rime_kernels.compile.types import Scalar
 
 # Below, power series; from here on, Hankel's expansions.
 SERIES_END = 8.0
 
 
 @scalar
-def jinc_series(x: float) -> Scalar:
+def jinc_series(x: float) -> float:
     """2 J1(x) / x = sum_k (-x^2/4)^k / (k! (k+1)!), nested; for 0 <= x < 8."""
     y = -0.25 * x * x
     total = 1.0
@@ -23,7 +22,7 @@ def jinc_series(x: float) -> Scalar:
 
 
 @scalar
-def _hankel_p(z: float) -> Scalar:
+def _hankel_p(z: float) -> float:
     """P of J1 = sqrt(2/(pi x)) (P cos(x - 3 pi/4) - (8/x) Q sin(x - 3 pi/4)); z = (8/x)^2 in [0, 1]."""
     p = 1.0657770307911482e-09 - 1.4038395089577798e-10 * z
     p = 8.860855361799285e-09 + z * (-3.818735305533677e-09 + z * p)
@@ -35,7 +34,7 @@ def _hankel_p(z: float) -> Scalar:
 
 
 @scalar
-def _hankel_q(z: float) -> Scalar:
+def _hankel_q(z: float) -> float:
     """Q of the same; both are polynomials through Chebyshev nodes of 40-digit values, good to 1e-17."""
     q = -1.071914270433146e-09 + 1.4280722112309597e-10 * z
     q = -8.504914198988601e-09 + z * (3.773309315230924e-09 + z * q)
@@ -47,7 +46,7 @@ def _hankel_q(z: float) -> Scalar:
 
 
 @scalar
-def jinc_hankel(x: float) -> Scalar:
+def jinc_hankel(x: float) -> float:
     """2 J1(x) / x for x >= 8."""
     y = 8.0 / x
     z = y * y
@@ -58,7 +57,7 @@ def jinc_hankel(x: float) -> Scalar:
 
 
 @scalar
-def j2_series(x: float) -> Scalar:
+def j2_series(x: float) -> float:
     """J2(x) = (x^2/8) sum_k 2 (-x^2/4)^k / (k! (k+2)!), nested; for 0 <= x < 8."""
     y = -0.25 * x * x
     total = 1.0
@@ -69,7 +68,7 @@ def j2_series(x: float) -> Scalar:
 
 
 @scalar
-def j2_hankel(x: float) -> Scalar:
+def j2_hankel(x: float) -> float:
     """J2(x) for x >= 8, from P and Q as of J1; polynomials through Chebyshev nodes, good to 1e-15."""
     y = 8.0 / x
     z = y * y
@@ -89,7 +88,7 @@ def j2_hankel(x: float) -> Scalar:
 
 
 @scalar
-def ratio_series(m: float, z: float) -> Scalar:
+def ratio_series(m: float, z: float) -> float:
     """2^m m! Jm(z) / z^m = sum_k (-z^2/4)^k m! / (k! (k+m)!), nested; for 0 <= z < 8."""
     y = -0.25 * z * z
     total = 1.0
@@ -100,7 +99,7 @@ def ratio_series(m: float, z: float) -> Scalar:
 
 
 @physics_function
-def ratios(z: float) -> Scalar:
+def ratios(z: float) -> tuple[float, ...]:
     """Jm(z) / z^m for m = 0 .. 4, z >= 0: smooth at 0, and d/dz (Jm / z^m) = -z (J(m+1) / z^(m+1)).
 
     From J(m-1) + J(m+1) = (2m/z) Jm (Abramowitz & Stegun 9.1.27), downwards from two series, or upwards from
@@ -127,7 +126,7 @@ def _norm(m: float) -> float:
 
 
 @physics_function
-def high_ratios(first: float, z: float) -> Scalar:
+def high_ratios(first: float, z: float) -> tuple[float, float, float, float]:
     """Jm(z) / z^m for m = first .. first + 3, as `ratios`; first is 2 or more, whole."""
     if z >= SERIES_END:
         before, r0 = 0.5 * jinc_hankel(z), j2_hankel(z) / (z * z)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 from rime_kernels.compile.jit import physics_function, scalar
-from rime_kernels.compile.types import Scalar
 
 _PI2 = math.pi * math.pi
 # Trapezoids of this width over 1 + mu/10 integrate to 1e-13; integrands below e^-_DROP are left out.
@@ -18,7 +17,7 @@ _LEAST = 1e-12
 
 
 @scalar
-def digamma(x: float) -> Scalar:
+def digamma(x: float) -> float:
     """d ln Gamma / dx, x > 0: Abramowitz & Stegun 6.3.18 from x >= 10, 6.3.5 below; to 1e-14."""
     shift = 0.0
     while x < 10.0:
@@ -30,7 +29,7 @@ def digamma(x: float) -> Scalar:
 
 
 @physics_function
-def beta_model(s: float, beta: float) -> Scalar:
+def beta_model(s: float, beta: float) -> tuple[float, float, float]:
     """2 (k/2)^mu K_mu(k) / Gamma(mu), k = 2 pi sqrt(s), mu = 3 beta - 3/2 > 0: V, dV/ds, dV/dbeta.
 
     s = (q rc)^2 (Cavaliere & Fusco-Femiano 1976; the transform is Gradshteyn & Ryzhik 6.565.4). With t = e^x,

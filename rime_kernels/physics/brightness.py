@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rime_kernels.compile.jit import scalar
-from rime_kernels.compile.types import Scalar
 from rime_kernels.errors import InputError
 
 _STOKES_TO_CORR: dict[str, tuple[complex, complex, complex, complex]] = {
@@ -72,31 +71,31 @@ def stokes_to_corr(corr_type: Sequence[str]) -> NDArray[np.complex128]:
 
 
 @scalar
-def spectral_variable(ratio: float, is_log: bool) -> Scalar:
+def spectral_variable(ratio: float, is_log: bool) -> float:
     """The variable of the spectral polynomial: ln(nu/nu0), or nu/nu0 - 1; float64."""
     return math.log(ratio) if is_log else ratio - 1.0
 
 
 @scalar
-def spectral_factor(polynomial: float, x: float, is_log: bool) -> Scalar:
+def spectral_factor(polynomial: float, x: float, is_log: bool) -> float:
     """S(nu)/S0 from the polynomial a0 + a1 x + ... (or c1 + c2 x + ...) at x: exp(x p), or 1 + x p."""
     return math.exp(x * polynomial) if is_log else 1.0 + x * polynomial
 
 
 @scalar
-def spectral_slope(factor: float, x: float, is_log: bool) -> Scalar:
+def spectral_slope(factor: float, x: float, is_log: bool) -> float:
     """The derivative of `spectral_factor` with respect to the polynomial."""
     return x * factor if is_log else x
 
 
 @scalar
-def brightness(s0: float, factor: float) -> Scalar:
+def brightness(s0: float, factor: float) -> float:
     """S0 times its spectral factor; S0 = 0 is 0, whatever the factor."""
     return s0 * factor if s0 != 0.0 else s0
 
 
 @scalar
-def _sinc(x: float) -> Scalar:
+def _sinc(x: float) -> tuple[float, float]:
     """sin(x)/x and its derivative."""
     if abs(x) < 0.1:
         # Terms of x^8 and more are below 1e-15.
@@ -108,7 +107,7 @@ def _sinc(x: float) -> Scalar:
 
 
 @scalar
-def faraday(wave2: float, rm: float, wave2_0: float, slab: float, sigma: float) -> Scalar:
+def faraday(wave2: float, rm: float, wave2_0: float, slab: float, sigma: float) -> tuple[float, float]:
     """What Q + iU at lambda0 is multiplied by at lambda.
 
         exp(2i RM (lambda^2 - lambda0^2)) sin(R lambda^2)/(R lambda^2) exp(-2 sigma^2 lambda^4)
@@ -135,7 +134,7 @@ def faraday(wave2: float, rm: float, wave2_0: float, slab: float, sigma: float) 
 
 
 @scalar
-def faraday_slopes(wave2: float, rm: float, wave2_0: float, slab: float, sigma: float) -> Scalar:
+def faraday_slopes(wave2: float, rm: float, wave2_0: float, slab: float, sigma: float) -> tuple[float, ...]:
     """The derivatives of `faraday` by rm, wave2_0, slab, sigma: eight floats, re and im in turn."""
     sinc, slope = _sinc(slab * wave2)
     fall, angle = math.exp(-2.0 * (sigma * wave2) ** 2), 2.0 * rm * (wave2 - wave2_0)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 
 from rime_kernels.compile.jit import physics_function, scalar
-from rime_kernels.compile.types import Scalar
 from rime_kernels.physics.bessel import ratios
 
 _PI2 = math.pi * math.pi
@@ -20,21 +19,21 @@ _OUTER, _MIDDLE = 5.0 / 18.0, 8.0 / 18.0
 
 
 @physics_function
-def disc(s: float) -> Scalar:
+def disc(s: float) -> tuple[float, float]:
     """2 J1(z) / z, z = pi sqrt(s): a uniform disc (Thompson, Moran & Swenson 2017, section 2.4); V, dV/ds."""
     _, r1, r2, _, _ = ratios(math.pi * math.sqrt(s))
     return 2.0 * r1, -_PI2 * r2
 
 
 @physics_function
-def ring(s: float) -> Scalar:
+def ring(s: float) -> tuple[float, float]:
     """J0(z), z = pi sqrt(s): an infinitely thin ring; V, dV/ds."""
     r0, r1, _, _, _ = ratios(math.pi * math.sqrt(s))
     return r0, -0.5 * _PI2 * r1
 
 
 @scalar
-def _nested(y: float, odd: float) -> Scalar:
+def _nested(y: float, odd: float) -> float:
     """sum_k y^k / (k! (2k + odd)!!) times odd!!, for |y| < 5: 16 terms suffice for 1e-16."""
     total = 1.0
     for i in range(16):
@@ -44,7 +43,7 @@ def _nested(y: float, odd: float) -> Scalar:
 
 
 @physics_function
-def sphere(s: float) -> Scalar:
+def sphere(s: float) -> tuple[float, float]:
     """3 (sin z - z cos z) / z^3, z = pi sqrt(s): an optically thin sphere; V, dV/ds.
 
     3 j1(z) / z with the spherical Bessel function j1, and d/d(z^2) of it is -(3/2) j2(z) / z^2.
@@ -59,7 +58,7 @@ def sphere(s: float) -> Scalar:
 
 
 @physics_function
-def limb_darkened(s: float, u: float) -> Scalar:
+def limb_darkened(s: float, u: float) -> tuple[float, float, float]:
     """A disc with I(mu) = 1 - u (1 - mu), mu = sqrt(1 - r^2) (Hanbury Brown et al. 1974): V, dV/ds, dV/du.
 
     mu is the brightness of a thin sphere, so V = (3 (1 - u) V_disc + 2 u V_sphere) / (3 - u).
@@ -73,7 +72,7 @@ def limb_darkened(s: float, u: float) -> Scalar:
 
 
 @physics_function
-def _thin_annulus(s: float, h: float) -> Scalar:
+def _thin_annulus(s: float, h: float) -> tuple[float, float, float]:
     """The mean of J0(pi sqrt(s t)) over t from 1 - h to 1 by three nodes: V, dV/ds, dV/dh."""
     total, slope, by_h = 0.0, 0.0, 0.0
     for i in range(3):
@@ -88,7 +87,7 @@ def _thin_annulus(s: float, h: float) -> Scalar:
 
 
 @physics_function
-def annulus(s: float, f: float) -> Scalar:
+def annulus(s: float, f: float) -> tuple[float, float, float]:
     """(V_disc(s) - f^2 V_disc(f^2 s)) / (1 - f^2), f the inner over the outer diameter; V, dV/ds, dV/df.
 
     A ring at f = 1: V is the mean of J0(pi sqrt(s t)) over t = f^2 .. 1.

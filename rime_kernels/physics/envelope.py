@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rime_kernels.compile.jit import scalar
-from rime_kernels.compile.types import Scalar
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
 
 GaussianFrame = Literal["tangent", "uv"]
@@ -109,14 +108,46 @@ def pull_projections(
     return of_shape, np.stack([slope_l / n + l * radial, slope_m / n + m * radial], axis=-1)
 
 
+def projection_slopes(
+    shape: NDArray[np.float64], direction: NDArray[np.float64], frame: GaussianFrame
+) -> NDArray[np.float64]:
+    """The derivatives of `projections` by emaj, emin, pa, l, m: what `pull_projections` makes of units.
+
+    Parameters
+    ----------
+    shape, direction, frame
+        As for `projections`.
+
+    Returns
+    -------
+    float64 (..., 2, 3, 5)
+    """
+    units = np.eye(6).reshape(6, *[1] * (shape.ndim - 1), 2, 3)
+    slopes = pull_projections(
+        np.broadcast_to(shape, (6, *shape.shape)), np.broadcast_to(direction, (6, *shape.shape)), frame, units
+    )
+    return np.moveaxis(np.concatenate(slopes, axis=-1), 0, -2).reshape(*shape.shape[:-1], 2, 3, 5)
+
+
 @scalar
-def projection(axis: float, first: float, second: float, slope_l: float, slope_m: float) -> Scalar:
+def projection(
+    axis: float, first: float, second: float, slope_l: float, slope_m: float
+) -> tuple[float, float, float]:
     """One of these vectors: `axis` is the FWHM, (first, second) the axis' direction in (u', v')."""
     scale = _SQRT_K * axis
     return scale * first, scale * second, -scale * (first * slope_l + second * slope_m)
 
 
 @scalar
-def exponent(along: float, across: float, nu: float) -> Scalar:
+def squared(along: float, across: float) -> float:
+    """The sum of the squares of the scaled coordinates of a baseline, in their precision.
+
+    The exponent of an envelope is this times a number of its unit and the square of the frequency.
+    """
+    return along * along + across * across
+
+
+@scalar
+def exponent(along: float, across: float, nu: float) -> float:
     """-pi^2/(4 ln 2) ((emaj a)^2 + (emin b)^2) (nu/c)^2 from the scaled coordinates; float64."""
-    return -(along * along + across * across) * (nu * nu)
+    return -squared(along, across) * (nu * nu)

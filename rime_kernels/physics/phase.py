@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rime_kernels.compile.jit import scalar
-from rime_kernels.compile.types import Array, Compiled, Scalar, Vector
+from rime_kernels.compile.types import Array, Compiled, Scalar
 
 SPEED_OF_LIGHT = 299792458.0  # m/s
 
@@ -54,6 +54,18 @@ def pull_directions(direction: NDArray[np.float64], gradient: NDArray[np.float64
     return gradient[..., :2] - lm / n * gradient[..., 2:]
 
 
+def push_directions(direction: NDArray[np.float64], lm: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The change of `directions`, float64 (..., 3), with a change of l, m: the slopes of `pull_directions`.
+
+    Parameters
+    ----------
+    direction : float64 (..., 3)
+    lm : float64 (..., 2)
+    """
+    n = 1.0 + direction[..., 2:]
+    return np.concatenate([lm, -np.sum(direction[..., :2] * lm, axis=-1, keepdims=True) / n], axis=-1)
+
+
 @scalar
 def n_minus_1(l: float, m: float) -> float:
     """n - 1 = -(l^2 + m^2) / (1 + n); NaN where l^2 + m^2 > 1."""
@@ -68,7 +80,7 @@ def turns(u: float, v: float, w: float, l: float, m: float, n_minus_1: float) ->
 
 
 @scalar
-def nearest(x: Vector) -> Scalar:
+def nearest(x: float) -> float:
     """The whole number nearest to x."""
     return math.floor(x + 0.5)
 
@@ -96,7 +108,7 @@ def make_cos_sin(single: bool, whole: Compiled = nearest, quarters: Compiled = n
         return z * total
 
     @scalar
-    def cos_sin(turns: float) -> Scalar:
+    def cos_sin(turns: float) -> tuple[float, float]:
         rest = real(turns - whole(turns))
         quarter = real(quarters(real(4) * rest))  # -2 ... 2
         y = real(_TWO_PI) * (rest - real(0.25) * quarter)

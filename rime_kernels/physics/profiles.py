@@ -36,7 +36,6 @@ from __future__ import annotations
 import math
 
 from rime_kernels.compile.jit import physics_function, scalar
-from rime_kernels.compile.types import Scalar
 from rime_kernels.physics import beta_model, discs, rings, sersic, shapelets
 
 DISC, RING, LIMB_DARKENED, ANNULUS, SPHERE, MRING, CRESCENT, EXPONENTIAL = range(8)
@@ -79,7 +78,7 @@ of_shapelets, shapelet_slopes = shapelets.shapelets, shapelets.shapelet_slopes
 
 
 @scalar
-def exponential(s: float) -> Scalar:
+def exponential(s: float) -> tuple[float, float]:
     """(1 + 4 pi^2 s)^(-3/2): a disc of brightness exp(-r/h), s = (q h)^2; V, dV/ds."""
     over = 1.0 / (1.0 + _FOUR_PI2 * s)
     value = over * math.sqrt(over)
@@ -87,7 +86,7 @@ def exponential(s: float) -> Scalar:
 
 
 @scalar
-def gradient_gaussian(a: float, b: float, p0: float, p1: float, p2: float, nu: float) -> Scalar:
+def gradient_gaussian(a: float, b: float, p0: float, p1: float, p2: float, nu: float) -> tuple[float, float]:
     """A Gaussian whose spectral index changes linearly across it, by p0 over emaj and p1 over emin: re, im.
 
     Its brightness is G(x) e^(L (p0 x / emaj + p1 y / emin)), L = ln(nu/p2), x along and y across; with the
@@ -106,7 +105,9 @@ def gradient_gaussian(a: float, b: float, p0: float, p1: float, p2: float, nu: f
 
 
 @scalar
-def gradient_gaussian_slopes(a: float, b: float, p0: float, p1: float, p2: float, nu: float) -> Scalar:
+def gradient_gaussian_slopes(
+    a: float, b: float, p0: float, p1: float, p2: float, nu: float
+) -> tuple[float, ...]:
     """The envelope of a Gaussian with a gradient, and its derivatives by a, b, p0, p1, p2: re, im, re_a,
     im_a, ...
     """
@@ -128,7 +129,7 @@ def gradient_gaussian_slopes(a: float, b: float, p0: float, p1: float, p2: float
 
 
 @scalar
-def radial(kind: int, s: float, p0: float) -> Scalar:
+def radial(kind: int, s: float, p0: float) -> tuple[float, float, float]:
     """V, dV/ds, dV/dp0 of a shape that is a function of s = a^2 + b^2 alone."""
     by_p0 = 0.0
     if kind == DISC:
@@ -154,7 +155,7 @@ def radial(kind: int, s: float, p0: float) -> Scalar:
 def profile_visibility(
     kind: int, a: float, b: float, p0: float, p1: float, p2: float, p3: float, p4: float, p5: float,
     p6: float, p7: float, nu: float,
-) -> Scalar:  # fmt: skip
+) -> tuple[float, float]:  # fmt: skip
     """The visibility of the shape with this code at frequency nu, Hz: re, im."""
     s = a * a + b * b
     blur = math.exp(-_BLUR * p7 * p7 * s) if p7 != 0.0 else 1.0
@@ -178,7 +179,9 @@ def profile_visibility(
 
 
 @scalar
-def _blurred_slopes(blur: float, width: float, s: float, re: float, im: float) -> Scalar:
+def _blurred_slopes(
+    blur: float, width: float, s: float, re: float, im: float
+) -> tuple[float, float, float, float]:
     """What the blur adds to the derivatives of re, im by a (times 1/a) and b, and those by its width."""
     radial_slope = -2.0 * _BLUR * width * width * blur
     by_width = -2.0 * _BLUR * width * s * blur
@@ -189,7 +192,7 @@ def _blurred_slopes(blur: float, width: float, s: float, re: float, im: float) -
 def profile_slopes(
     kind: int, a: float, b: float, p0: float, p1: float, p2: float, p3: float, p4: float, p5: float,
     p6: float, p7: float, nu: float,
-) -> Scalar:  # fmt: skip
+) -> tuple[float, ...]:  # fmt: skip
     """The visibility and its derivatives: re, im, re_a, im_a, re_b, im_b, re_p0, im_p0, ..., re_p7, im_p7."""
     s = a * a + b * b
     g = math.exp(-_BLUR * p7 * p7 * s) if p7 != 0.0 else 1.0

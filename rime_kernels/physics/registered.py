@@ -120,9 +120,9 @@ def register_profile(
     n = len(parameters)
     if scales is not None and (len(scales) != n or not all(math.isfinite(x) and x > 0.0 for x in scales)):
         raise InputError(f"scales of profile {name!r} must be {n} numbers above 0, got {scales!r}")
-    visibility = _make_envelope(*_compiled_visibility(name, function, n, coordinates), n, coordinates)
+    visibility: Any = _make_envelope(*_compiled_visibility(name, function, n, coordinates), n, coordinates)
     if slopes is None:
-        given = _make_differences(visibility, n, tuple(map(float, scales or ())))
+        given: Any = _make_differences(visibility, n, tuple(map(float, scales or ())))
     else:
         _parameters(name, slopes, n, coordinates)
         given = _make_slopes(visibility, _compiled_slopes(name, slopes, n, coordinates), n, coordinates)
@@ -186,7 +186,7 @@ def _chain(otherwise: Compiled, functions: list[Compiled]) -> Compiled:
     def of_kind(
         kind: int, a: float, b: float, p0: float, p1: float, p2: float, p3: float, p4: float, p5: float,
         p6: float, p7: float, nu: float,
-    ) -> Scalar:  # fmt: skip
+    ) -> float:  # fmt: skip
         if kind == code:  # a user's own do not depend on the frequency
             return last(a, b, p0, p1, p2, p3, p4, p5, p6, p7)
         return before(kind, a, b, p0, p1, p2, p3, p4, p5, p6, p7, nu)
@@ -282,7 +282,7 @@ def _make_call(function: Compiled, n: int, coordinates: Coordinates) -> Compiled
         def call(
             a: float, b: float, p0: float, p1: float, p2: float, p3: float, p4: float, p5: float,
             p6: float, p7: float,
-        ) -> Scalar:  # fmt: skip
+        ) -> float:  # fmt: skip
             return function(math.sqrt(a * a + b * b), *(p0, p1, p2, p3, p4, p5, p6, p7)[:n])
 
         return call
@@ -292,7 +292,7 @@ def _make_call(function: Compiled, n: int, coordinates: Coordinates) -> Compiled
     def call_with_both(
         a: float, b: float, p0: float, p1: float, p2: float, p3: float, p4: float, p5: float, p6: float,
         p7: float,
-    ) -> Scalar:  # fmt: skip
+    ) -> float:  # fmt: skip
         # v lies along the source where its position angle is 0.
         x, y = (b, a) if swapped else (a, b)
         return function(x, y, *(p0, p1, p2, p3, p4, p5, p6, p7)[:n])
@@ -308,7 +308,7 @@ def _make_envelope(function: Compiled, is_pair: bool, n: int, coordinates: Coord
     def envelope(
         a: float, b: float, p0: float, p1: float, p2: float, p3: float, p4: float, p5: float, p6: float,
         p7: float,
-    ) -> Scalar:  # fmt: skip
+    ) -> float:  # fmt: skip
         return parts(call(a, b, p0, p1, p2, p3, p4, p5, p6, p7))
 
     return envelope
@@ -353,7 +353,7 @@ def _make_slopes(envelope: Compiled, slopes: Compiled, n: int, coordinates: Coor
     def with_slopes(
         a: float, b: float, p0: float, p1: float, p2: float, p3: float, p4: float, p5: float, p6: float,
         p7: float,
-    ) -> Scalar:  # fmt: skip
+    ) -> tuple[float, ...]:  # fmt: skip
         own = call(a, b, p0, p1, p2, p3, p4, p5, p6, p7)
         along, across, x, y = part_a(own), part_b(own), 1.0, 1.0
         if is_radial:
@@ -380,7 +380,7 @@ def _make_differences(envelope: Compiled, n: int, scales: tuple[float, ...]) -> 
     def difference(
         k: int, h: float, a: float, b: float, p0: float, p1: float, p2: float, p3: float, p4: float,
         p5: float, p6: float, p7: float,
-    ) -> Scalar:  # fmt: skip
+    ) -> tuple[float, float]:  # fmt: skip
         """The derivative with respect to argument k by differences; 0 if there is no argument k, or at the
         origin.
         """
@@ -404,7 +404,7 @@ def _make_differences(envelope: Compiled, n: int, scales: tuple[float, ...]) -> 
     def with_slopes(
         a: float, b: float, p0: float, p1: float, p2: float, p3: float, p4: float, p5: float, p6: float,
         p7: float,
-    ) -> Scalar:  # fmt: skip
+    ) -> tuple[float, ...]:  # fmt: skip
         h = _STEP * math.sqrt(a * a + b * b)
         return (
             *envelope(a, b, p0, p1, p2, p3, p4, p5, p6, p7),

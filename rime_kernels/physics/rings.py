@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 
 from rime_kernels.compile.jit import physics_function, scalar
-from rime_kernels.compile.types import Scalar
 from rime_kernels.physics.bessel import high_ratios, ratios
 from rime_kernels.physics.discs import disc
 
@@ -20,7 +19,7 @@ _PI2, _PI3 = _PI * _PI, _PI * _PI * _PI
 @physics_function
 def mring(
     a: float, b: float, re1: float, im1: float, re2: float, im2: float, re3: float, im3: float, beta0: float
-) -> Scalar:
+) -> tuple[float, float]:
     """sum_m beta_m i^m Jm(z) e^(i m phi), m = -3 .. 3, beta_-m = conj(beta_m): re, im (Johnson et al. 2020).
 
     z = pi hypot(a, b), phi = atan2(b, a); the brightness is beta0 + 2 Re sum beta_m e^(i m psi), psi the
@@ -36,7 +35,7 @@ def mring(
 @physics_function
 def mring_slopes(
     a: float, b: float, re1: float, im1: float, re2: float, im2: float, re3: float, im3: float, beta0: float
-) -> Scalar:
+) -> tuple[float, ...]:
     """re, im, re_a, im_a, re_b, im_b, im_re1, im_im1, re_re2, re_im2, im_re3, im_im3, re_beta0.
 
     The derivatives of re with respect to beta_1 and beta_3, and of im with respect to beta_2, are 0.
@@ -64,7 +63,7 @@ def mring_slopes(
 
 
 @scalar
-def turned(order: float, even: float, odd: float) -> Scalar:
+def turned(order: float, even: float, odd: float) -> tuple[float, float]:
     """re, im of i^order (even + i odd)."""
     quarter = int(order) % 4
     if quarter == 0:
@@ -77,7 +76,7 @@ def turned(order: float, even: float, odd: float) -> Scalar:
 
 
 @scalar
-def _powers(first: float, a: float, b: float) -> Scalar:
+def _powers(first: float, a: float, b: float) -> tuple[float, float, float]:
     """2 pi^first, and re, im of (a + i b)^(first - 1)."""
     size, c, s = 2.0 * _PI, 1.0, 0.0
     for _ in range(int(first) - 1):
@@ -88,7 +87,7 @@ def _powers(first: float, a: float, b: float) -> Scalar:
 @physics_function
 def high_mring(
     a: float, b: float, re0: float, im0: float, re1: float, im1: float, re2: float, im2: float, first: float
-) -> Scalar:
+) -> float:
     """The terms of `mring` for m = first, first + 1, first + 2 and their conjugates: re, im, what they add to
     it.
     """
@@ -104,7 +103,7 @@ def high_mring(
 @physics_function
 def high_mring_slopes(
     a: float, b: float, re0: float, im0: float, re1: float, im1: float, re2: float, im2: float, first: float
-) -> Scalar:
+) -> tuple[float, ...]:
     """re, im, and their derivatives: re_a, im_a, re_b, im_b, re_re0, im_re0, re_im0, ..., im_im2."""
     r0, r1, r2, r3 = high_ratios(first, _PI * math.sqrt(a * a + b * b))
     size, c, s = _powers(first, a, b)
@@ -130,7 +129,9 @@ def high_mring_slopes(
 
 
 @physics_function
-def crescent(a: float, b: float, ratio: float, offset: float, floor: float, angle: float) -> Scalar:
+def crescent(
+    a: float, b: float, ratio: float, offset: float, floor: float, angle: float
+) -> tuple[float, float]:
     """(D(s) - k D(ratio^2 s) e^(i x)) / (1 - k), k = (1 - floor) ratio^2, D a uniform disc: re, im.
 
     x = pi (1 - ratio) offset (a cos(angle) + b sin(angle)): a disc in which a smaller one of `ratio`
@@ -146,7 +147,9 @@ def crescent(a: float, b: float, ratio: float, offset: float, floor: float, angl
 
 
 @physics_function
-def crescent_slopes(a: float, b: float, ratio: float, offset: float, floor: float, angle: float) -> Scalar:
+def crescent_slopes(
+    a: float, b: float, ratio: float, offset: float, floor: float, angle: float
+) -> tuple[float, ...]:
     """re, im, and their derivatives: re_a, im_a, re_b, im_b, re_ratio, im_ratio, ..., re_angle, im_angle."""
     s, f2 = a * a + b * b, ratio * ratio
     outer, outer_slope = disc(s)

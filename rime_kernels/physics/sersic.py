@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 
 from rime_kernels.compile.jit import physics_function
-from rime_kernels.compile.types import Scalar
 
 TABLE = Path(__file__).parent / "data" / "sersic.csv"
 # A change of the table must change this text, of which the cache of machine code keeps a digest.
@@ -37,7 +36,7 @@ _terms = np.array([term for row in _rows for term in row[2:]], dtype=np.float64)
 
 
 @physics_function
-def _series(patch: int, t: float, y: float) -> Scalar:
+def _series(patch: int, t: float, y: float) -> tuple[float, float, float]:
     """sum_m T_m(t) sum_k c_mk T_k(y) of a patch, and its derivatives with respect to t and y."""
     total, by_t, by_y = 0.0, 0.0, 0.0
     t0, t1, dt0, dt1 = 1.0, t, 0.0, 1.0
@@ -57,7 +56,7 @@ def _series(patch: int, t: float, y: float) -> Scalar:
 
 
 @physics_function
-def sersic(s: float, n: float) -> Scalar:
+def sersic(s: float, n: float) -> tuple[float, float, float]:
     """V, dV/ds and dV/dn, s = (q Re)^2, 0.3 <= n <= 8; absolute error below 2e-9.
 
     Re is the effective radius, which holds half of the flux: P(2n, b) = 1/2 (Graham & Driver 2005, eq. 4).

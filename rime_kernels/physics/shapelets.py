@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 from rime_kernels.compile.jit import physics_function, scalar
-from rime_kernels.compile.types import Scalar
 from rime_kernels.physics.rings import turned
 
 _TWO_PI = 2.0 * math.pi
@@ -14,13 +13,13 @@ N_TERM = 5
 
 
 @scalar
-def _step(n: float, x: float, before: float, last: float) -> Scalar:
+def _step(n: float, x: float, before: float, last: float) -> float:
     """The next of the normalised Hermite functions after that of order n."""
     return math.sqrt(2.0 / (n + 1.0)) * x * last - math.sqrt(n / (n + 1.0)) * before
 
 
 @physics_function
-def hermite(order: int, x: float) -> Scalar:
+def hermite(order: int, x: float) -> tuple[float, float]:
     """psi_(n-1)(x) and psi_n(x), n = order: psi_n = H_n(x) e^(-x^2/2) / sqrt(2^n n!), psi_0(0) = 1."""
     before, last = 0.0, math.exp(-0.5 * x * x)
     for n in range(order):
@@ -29,13 +28,13 @@ def hermite(order: int, x: float) -> Scalar:
 
 
 @scalar
-def hermite_slope(n: float, before: float, after: float) -> Scalar:
+def hermite_slope(n: float, before: float, after: float) -> float:
     """d psi_n / dx = sqrt(n/2) psi_(n-1) - sqrt((n+1)/2) psi_(n+1)."""
     return math.sqrt(0.5 * n) * before - math.sqrt(0.5 * (n + 1.0)) * after
 
 
 @physics_function
-def along(first: float, a: float) -> Scalar:
+def along(first: float, a: float) -> tuple[float, ...]:
     """psi_m(2 pi a) for m = first - 1 .. first + 5."""
     x = _TWO_PI * a
     p, q0 = hermite(int(first), x)
@@ -57,7 +56,7 @@ def shapelets(
     c2: float,
     c3: float,
     c4: float,
-) -> Scalar:
+) -> float:
     """sum_j c_j i^(m+n) psi_m(2 pi a) psi_n(2 pi b), m = first + j: re, im (Refregier 2003).
 
     a and b are the coordinates of the baseline along and across, times the scale beta in radians.
@@ -78,7 +77,7 @@ def shapelet_slopes(
     c2: float,
     c3: float,
     c4: float,
-) -> Scalar:
+) -> tuple[float, ...]:
     """re, im, and their derivatives: re_a, im_a, re_b, im_b, re_c0, im_c0, ..., re_c4, im_c4."""
     p, q0, q1, q2, q3, q4, after = along(first, a)
     x = _TWO_PI * b

@@ -38,7 +38,7 @@ _4_LN2 = 2.772588722239781
 
 
 @scalar
-def peak_depth(thin: float, thick: float) -> Scalar:
+def peak_depth(thin: float, thick: float) -> float:
     """The optical depth t at the peak: the positive root of e^t = 1 + t (1 - a/k)."""
     slope = 1.0 - thin / thick
     # The root of the first terms of the series, which is above: Newton's steps go down to the root.
@@ -49,7 +49,7 @@ def peak_depth(thin: float, thick: float) -> Scalar:
 
 
 @scalar
-def _self_absorbed(log_y: float, thin: float, thick: float) -> Scalar:
+def _self_absorbed(log_y: float, thin: float, thick: float) -> tuple[float, float, float, float]:
     """S(nu)/S(nu_m) at ln(nu/nu_m), and its derivatives by ln(nu), a and k."""
     depth, slope = peak_depth(thin, thick), 1.0 - thin / thick
     ratio = math.exp((thin - thick) * log_y)
@@ -65,7 +65,7 @@ def _self_absorbed(log_y: float, thin: float, thick: float) -> Scalar:
 
 
 @scalar
-def _line(form: int, d: float) -> Scalar:
+def _line(form: int, d: float) -> tuple[float, float]:
     """The profile of a line, and its derivative by d = (nu - c)/w."""
     gaussian = math.exp(-_4_LN2 * d * d)
     lorentzian = 1.0 / (1.0 + 4.0 * d * d)
@@ -75,7 +75,7 @@ def _line(form: int, d: float) -> Scalar:
 
 
 @scalar
-def _piece(form: int, nu: float, nu0: float, v0: float, nu1: float, v1: float) -> Scalar:
+def _piece(form: int, nu: float, nu0: float, v0: float, nu1: float, v1: float) -> tuple[float, ...]:
     """A table between two knots; its derivatives by nu0, v0, nu1, v1."""
     if form == LINEAR_TABLE:
         width, rise, offset = nu1 - nu0, v1 - v0, nu - nu0
@@ -93,7 +93,9 @@ def _piece(form: int, nu: float, nu0: float, v0: float, nu1: float, v1: float) -
 
 
 @scalar
-def form_slopes(form: int, nu: float, power: float, p0: float, p1: float, p2: float, p3: float) -> Scalar:
+def form_slopes(
+    form: int, nu: float, power: float, p0: float, p1: float, p2: float, p3: float
+) -> tuple[float, ...]:
     """S(nu)/S0, with its derivatives by ln(power) and by the four terms of the form's own.
 
     Parameters
@@ -129,7 +131,7 @@ def form_slopes(form: int, nu: float, power: float, p0: float, p1: float, p2: fl
 
 
 @scalar
-def form_factor(form: int, nu: float, power: float, p0: float, p1: float, p2: float, p3: float) -> Scalar:
+def form_factor(form: int, nu: float, power: float, p0: float, p1: float, p2: float, p3: float) -> float:
     """S(nu)/S0; parameters as those of `form_slopes`."""
     factor, _, _, _, _, _ = form_slopes(form, nu, power, p0, p1, p2, p3)
     return factor

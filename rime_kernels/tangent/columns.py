@@ -24,17 +24,18 @@ from rime_kernels.cpu.antennas import AntennaSamples, see_changes
 from rime_kernels.cpu.jones.spline import beams_of
 from rime_kernels.cpu.jones.tangent import fill_columns as fill_jones_columns
 from rime_kernels.cpu.profiles import functions_of
-from rime_kernels.cpu.tangent import Changes, TangentSamples, TangentSky, fill_columns
+from rime_kernels.cpu.tangent import Changes, TangentSamples, TangentSky
+from rime_kernels.cpu.voltage_tangent import fill_columns
 from rime_kernels.errors import InputError
 from rime_kernels.gradient import Gradient
 from rime_kernels.inputs import beam_codes, profile_arrays, registered_profiles
 from rime_kernels.jones_beam import JonesBeam, motion_of
 from rime_kernels.physics import beam, phase
-from rime_kernels.physics.envelope import GaussianFrame, projections
+from rime_kernels.physics.envelope import GaussianFrame, projection_slopes, projections
 from rime_kernels.physics.feeds import feeds_of
 from rime_kernels.physics.profiles import N_PARAMETER
 from rime_kernels.smearing.average import Average
-from rime_kernels.source_spectra import rotation_of, shared_voltage, spectra_of
+from rime_kernels.source_spectra import argument_slopes, rotation_of, shared_voltage, spectra_of
 
 Array = NDArray[np.float64]
 T = TypeVar("T", bound=np.generic)
@@ -44,7 +45,7 @@ _ARRAYS = tuple(field.name for field in fields(Gradient) if field.name in AXES)
 _OF_BEAM = ("beam_scale", "pointing", "turn")
 
 
-class Fixed(NamedTuple):
+class FixedInputs(NamedTuple):
     """The observation, templates, and how phases are made: the same for every call."""
 
     rows: Rows
@@ -96,7 +97,7 @@ def _check_change_of_jones(sources: Sources, change: Gradient) -> None:
 
 
 def columns_of(
-    fixed: Fixed, sources: Sources, change: Gradient
+    fixed: FixedInputs, sources: Sources, change: Gradient
 ) -> TangentColumns | SeenColumns | AveragedColumns:
     """J v of several changes about one list of sources, smeared or not, seen through antennas or not."""
     if fixed.average is not None:
@@ -112,7 +113,7 @@ class AveragedColumns:
     Other parameters as those of `TangentColumns`.
     """
 
-    def __init__(self, fixed: Fixed, average: Average, sources: Sources, change: Gradient) -> None:
+    def __init__(self, fixed: FixedInputs, average: Average, sources: Sources, change: Gradient) -> None:
         self.n_change, self._n_row = check_change(sources, change), fixed.rows.n_row
         self._groups = []
         for group in average.groups:
@@ -155,7 +156,7 @@ class SeenColumns:
         A change off the diagonal where there are templates without all four correlations.
     """
 
-    def __init__(self, fixed: Fixed, sources: Sources, change: Gradient) -> None:
+    def __init__(self, fixed: FixedInputs, sources: Sources, change: Gradient) -> None:
         self._terms, self.n_change = sources.antenna_terms, check_change(sources, change)
         self._rows = fixed.rows
         fixed, bare, self._place = through_feeds(fixed, sources)
@@ -186,7 +187,7 @@ class SeenColumns:
         return out
 
 
-def through_feeds(fixed: Fixed, sources: Sources) -> tuple[Fixed, Sources, NDArray[np.int64]]:
+def through_feeds(fixed: FixedInputs, sources: Sources) -> tuple[FixedInputs, Sources, NDArray[np.int64]]:
     """The observation with all four correlations of its feeds, the sources without the antennas' matrices.
 
     Also which of these correlations each one of the data is, int64 (n_corr,).
@@ -213,14 +214,14 @@ class TangentColumns:
 
     Parameters
     ----------
-    fixed : Fixed
+    fixed : FixedInputs
     sources : Sources
         A batch of one.
     change : Gradient
         Changes (n_change, ...) of its arrays.
     """
 
-    def __init__(self, fixed: Fixed, sources: Sources, change: Gradient) -> None:
+    def __init__(self, fixed: FixedInputs, sources: Sources, change: Gradient) -> None:
         self._fixed, self._sources, self._change = fixed, sources, change
         self.n_change = check_change(sources, change)
         n_stokes = 4 if sources.polarised else 1
@@ -241,23 +242,28 @@ class TangentColumns:
             phase_uvw = fixed.antenna_uvw[time, first] - fixed.antenna_uvw[time, second]
         samples = TangentSamples(
             _to_read(phase_uvw), _to_read(uvw), _to_read(first), _to_read(second), _to_read(time),
-            _to_read(all_rows.chan_freq),
+            _to_read(all_rows.chan_freq), *self._feeds(),
         )  # fmt: skip
         out = np.zeros((self.n_change, len(uvw), all_rows.n_chan, all_rows.n_corr), np.complex128)
         if self._sky.direction.size and self._changes.source.size:
             flat = out.reshape(self.n_change, -1, all_rows.n_corr)
             functions = functions_of(registered_profiles(self._sources))
             if self._beams is not None:
-                full, place = feeds_of(all_rows.stokes_to_corr)
-                pauli = np.ascontiguousarray(full.T[: self._matrix.shape[1]]).reshape(-1, 2, 2)
-                fill_jones_columns(
-                    samples, self._sky, self._changes, self._beams, pauli, np.array(place, np.int64), flat,
-                    functions,
-                )  # fmt: skip
+                # Real parts of the correlations, then imaginary parts.
+                matrix = np.kron([1.0, 1j], np.eye(all_rows.n_corr))
+                fill_jones_columns(self._beams, samples, self._sky, self._changes, matrix, flat, functions)
             else:
                 fill_columns(self._code, samples, self._sky, self._changes, self._matrix, flat, functions)
         self._add_templates(rows, uvw, out)
         return out
+
+    def _feeds(self) -> tuple[NDArray[np.complex128], NDArray[np.int64]]:
+        """`pauli` and `product` of `TangentSamples`."""
+        if self._beams is None:
+            return np.zeros((0, 2, 2), np.complex128), np.zeros(0, np.int64)
+        full, place = feeds_of(self._fixed.rows.stokes_to_corr)
+        pauli = np.ascontiguousarray(full.T[: self._matrix.shape[1]]).reshape(-1, 2, 2)
+        return pauli, np.array(place, np.int64)
 
     def _add_templates(self, rows: slice, uvw: Array, out: NDArray[np.complex128]) -> None:
         """T e^(i phi) (da + i a d phi), phi by the change of direction of the template's centre."""
@@ -272,7 +278,7 @@ class TangentColumns:
                 by_shift = (moved - phase.directions(fixed.template_lm[t])) @ uvw.T
                 seen *= np.exp(1j * np.outer(by_shift, turn))[..., None]
                 if change.template_shift is not None:
-                    of_phase = _push_directions(moved, change.template_shift[:, t])
+                    of_phase = phase.push_directions(moved, change.template_shift[:, t])
             for i in range(self.n_change):
                 scale = 0.0 if change.template_scale is None else change.template_scale[i, t]
                 if scale == 0.0 and not of_phase[i].any():
@@ -288,7 +294,7 @@ def _to_read(values: NDArray[T]) -> NDArray[T]:
     return seen
 
 
-def _sky(fixed: Fixed, sources: Sources, n_stokes: int) -> TangentSky:
+def _sky(fixed: FixedInputs, sources: Sources, n_stokes: int) -> TangentSky:
     """The sources as arrays for the loop."""
     direction = phase.directions(sources.lm[0])
     projection = projections(sources.shape[0], direction[sources.n_point :], fixed.frame)
@@ -334,22 +340,18 @@ def _turned(factor: Array, rotation: NDArray[np.complex128] | None) -> tuple[Arr
     return np.ascontiguousarray(np.stack(kept, axis=1)), np.ascontiguousarray(cross)
 
 
-def _changes(fixed: Fixed, sources: Sources, change: Gradient, sky: TangentSky) -> Changes:
+def _changes(fixed: FixedInputs, sources: Sources, change: Gradient, sky: TangentSky) -> Changes:
     """The changes of the sources, for pairs of a change and a source that it affects."""
     n_change, n_stokes = len(change.lm), sky.stokes.shape[2]
     beam_scale = np.zeros(n_change) if change.beam_scale is None else np.asarray(change.beam_scale, float)
     pointing = motion_of(change.pointing, change.turn, n_change)
     which, source = np.nonzero(_touched(sources, change, beam_scale, pointing))
-    gaussian = source - sources.n_point
-    lm = change.lm[which, source]
-    direction = _push_directions(sky.direction[source], lm)
-    projection = np.zeros((len(source), 2, 3))
-    some = np.flatnonzero(gaussian >= 0)
-    if some.size:
-        projection[some] = _push_projections(
-            sources.shape[0, gaussian[some]], sky.direction[source[some]], fixed.frame,
-            change.shape[which[some], gaussian[some]], lm[some],
-        )  # fmt: skip
+    lm, shape = change.lm[which, source], source - sources.n_point
+    direction = phase.push_directions(sky.direction[source], lm)
+    projection, some = np.zeros((len(source), 2, 3)), shape >= 0
+    slopes = projection_slopes(sources.shape[0], sky.direction[sources.n_point :], fixed.frame)[shape[some]]
+    of_shape = change.shape[which[some], shape[some]]
+    projection[some] = np.einsum("pijk,pk->pij", slopes, np.concatenate([of_shape, lm[some]], axis=-1))
     stokes = np.moveaxis(change.stokes[..., :n_stokes], 2, 1)[which, source]
     of_factor, of_cross = _of_factor(fixed, sources, change, beam_scale, which, source, n_stokes)
     return Changes(
@@ -389,7 +391,7 @@ def _touched(sources: Sources, change: Gradient, beam_scale: Array, pointing: Ar
 
 
 def _of_factor(
-    fixed: Fixed, sources: Sources, change: Gradient, beam_scale: Array, which: NDArray[np.int64],
+    fixed: FixedInputs, sources: Sources, change: Gradient, beam_scale: Array, which: NDArray[np.int64],
     source: NDArray[np.int64], n_stokes: int,
 ) -> tuple[Array, Array]:  # fmt: skip
     """Changes of spectrum times E^2 of the beam that antennas share, (n_pair, n_stokes, n_chan).
@@ -412,10 +414,8 @@ def _of_factor(
                       for x in shared_voltage(sources, freq))  # fmt: skip
     of_spectrum *= (voltage**2)[..., None]
     if sources.beam is not None and beam_codes(sources)[0] != beam.NO_BEAM:
-        lm, scale = sources.lm[0, source], sources.beam.scale[0]
-        r = np.hypot(lm[:, 0], lm[:, 1])
-        outward = lm / np.where(r == 0.0, 1.0, r)[:, None]
-        change_of_x = r * beam_scale[which] + scale * np.sum(outward * change.lm[which, source], axis=1)
+        by_scale, by_lm = (x[0, source] for x in argument_slopes(sources.beam, sources.lm))
+        change_of_x = by_scale * beam_scale[which] + np.sum(by_lm * change.lm[which, source], axis=1)
         by_beam = 2.0 * voltage * slope * np.outer(change_of_x, freq)
         of_spectrum = of_spectrum + factor * by_beam[..., None]
     dark = np.all(sources.stokes[0, ..., :n_stokes] == 0.0, axis=0)[source]
@@ -431,32 +431,3 @@ def _of_factor(
     by_turning = _turned(factor, of_rotation)
     by_turning[0][:, [0, 3]] = 0.0  # which are not turned
     return kept + by_turning[0], cross + by_turning[1]
-
-
-def _push_directions(direction: Array, lm: Array) -> Array:
-    """The change of `phase.directions`, (..., 3), with one of l, m: dn = -(l dl + m dm) / n."""
-    n = 1.0 + direction[..., 2:]
-    return np.concatenate([lm, -np.sum(direction[..., :2] * lm, axis=-1, keepdims=True) / n], axis=-1)
-
-
-def _push_projections(
-    shape: Array, direction: Array, frame: GaussianFrame, of_shape: Array, of_lm: Array
-) -> Array:
-    """The change of `envelope.projections`, (..., 2, 3), with those of shape and of l, m.
-
-    With x = sqrt(k) emaj e and y = sqrt(k) emin f: de/d(pa) = f, df/d(pa) = -e; the slopes l/n, m/n in
-    their third elements change by dl/n + l (l dl + m dm)/n^3, and so on.
-    """
-    emaj, emin, pa = (x[..., None] for x in np.moveaxis(shape, -1, 0))
-    d_emaj, d_emin, d_pa = (x[..., None] for x in np.moveaxis(of_shape, -1, 0))
-    one = np.ones_like(pa[..., 0])
-    axes = projections(np.stack([one, one, pa[..., 0]], axis=-1), direction, frame)
-    e, f = axes[..., 0, :], axes[..., 1, :]
-    along, across = d_emaj * e + emaj * d_pa * f, d_emin * f - emin * d_pa * e
-    if frame == "tangent":
-        lm, n = direction[..., :2], 1.0 + direction[..., 2:]
-        slopes = of_lm / n + lm * np.sum(lm * of_lm, axis=-1, keepdims=True) / n**3
-        # e and f begin with the axes in (u', v'), which w enters through the slopes.
-        along[..., 2] -= emaj[..., 0] * np.sum(e[..., :2] * slopes, axis=-1)
-        across[..., 2] -= emin[..., 0] * np.sum(f[..., :2] * slopes, axis=-1)
-    return np.stack([along, across], axis=-2)

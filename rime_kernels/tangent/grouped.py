@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from rime_kernels.arrays import AntennaTerms, Rows, Sources
 from rime_kernels.cpu.antennas import AntennaSamples, LocalChanges, add_local_products
 from rime_kernels.gradient import Gradient
-from rime_kernels.tangent.columns import Fixed, check_change, columns_of, of_fluxes, through_feeds
+from rime_kernels.tangent.columns import FixedInputs, check_change, columns_of, of_fluxes, through_feeds
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -39,7 +39,7 @@ class GroupedInformation(NamedTuple):
 
 
 def grouped_information(
-    fixed: Fixed,
+    fixed: FixedInputs,
     weight: NDArray[np.floating],
     sources: Sources,
     change: Gradient,
@@ -51,7 +51,7 @@ def grouped_information(
 
     Parameters
     ----------
-    fixed : Fixed
+    fixed : FixedInputs
     weight : floating (n_row, n_chan, n_corr)
     sources : Sources
         A batch of one, with antenna terms.

@@ -8,12 +8,12 @@ from numpy.typing import NDArray
 from rime_kernels.arrays import Sources
 from rime_kernels.errors import InputError
 from rime_kernels.gradient import Gradient
-from rime_kernels.tangent.columns import Fixed, check_change, columns_of
+from rime_kernels.tangent.columns import FixedInputs, check_change, columns_of
 
 Array = NDArray[np.float64]
 
 
-def tangents(fixed: Fixed, sources: Sources, change: Gradient) -> NDArray[np.complex128]:
+def tangents(fixed: FixedInputs, sources: Sources, change: Gradient) -> NDArray[np.complex128]:
     """J v, complex128 (n_change, n_row, n_chan, n_corr).
 
     Each change goes with the sources of its entry of the batch; with a batch of one, all with these.
@@ -39,7 +39,7 @@ def tangents(fixed: Fixed, sources: Sources, change: Gradient) -> NDArray[np.com
 
 
 def information(
-    fixed: Fixed, weight: NDArray[np.floating], sources: Sources, change: Gradient, n_byte: int
+    fixed: FixedInputs, weight: NDArray[np.floating], sources: Sources, change: Gradient, n_byte: int
 ) -> Array:
     """Re(J^H W J), float64 (n_change, n_change), of changes about one list of sources.
 

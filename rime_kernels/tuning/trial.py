@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from rime_kernels import device
 from rime_kernels.arrays import Rows, Sources
 from rime_kernels.compile.types import DeviceArray
-from rime_kernels.cuda.shapes.cells import middling
-from rime_kernels.cuda.shapes.families import Kernel, KernelKind
+from rime_kernels.cuda.launch_shapes.cells import middling
+from rime_kernels.cuda.launch_shapes.families import Kernel, KernelKind
 from rime_kernels.flagging.cuda import spectra
 from rime_kernels.flagging.cuda.transposition import transpose_into
 from rime_kernels.flagging.options import SpectrumOptions

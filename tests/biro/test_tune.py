@@ -12,8 +12,8 @@ from biro.distributed.tasks import run
 from biro.distributed.tasks.cores import n_core
 from biro.distributed.tasks.lost import LostTask
 from rime_kernels import device, tuning
-from rime_kernels.cuda.shapes import records
-from rime_kernels.cuda.shapes.candidates import all_kinds
+from rime_kernels.cuda.launch_shapes import records
+from rime_kernels.cuda.launch_shapes.candidates import all_kinds
 from rime_kernels.tuning import trial
 
 

@@ -8,9 +8,9 @@ from numba import njit
 from scipy import ndimage
 
 from rime_kernels import BackendError, device
-from rime_kernels.cuda.shapes.choice import forced
-from rime_kernels.cuda.shapes.families import Kernel, Shape
-from rime_kernels.cuda.shapes.flagging import MedianShape, NoiseShape, RunShape
+from rime_kernels.cuda.launch_shapes.choice import forced
+from rime_kernels.cuda.launch_shapes.families import Kernel, Shape
+from rime_kernels.cuda.launch_shapes.flagging import MedianShape, NoiseShape, RunShape
 from rime_kernels.flagging.noises import share_noises
 from rime_kernels.flagging.options import SpectrumOptions, WaterfallOptions, smoothing_weights
 from rime_kernels.flagging.rank import rank_operator
@@ -102,7 +102,7 @@ def test_transposed(cuda_backend: str) -> None:
 
 def test_matrices_transposed_one_by_one(cuda_backend: str) -> None:
     """Of bytes, with squares that are and are not padded, and threads that move one number or several."""
-    from rime_kernels.cuda.shapes.flagging import TransposeShape
+    from rime_kernels.cuda.launch_shapes.flagging import TransposeShape
     from rime_kernels.flagging.cuda.transposition import transpose_into
 
     given = np.arange(2 * 6 * 9, dtype=np.uint8).reshape(2, 6, 9)

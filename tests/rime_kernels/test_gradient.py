@@ -147,6 +147,11 @@ def test_what_is_pulled_back_through_directions_and_projections(reference: Modul
     np.testing.assert_allclose(
         phase.pull_directions(phase.directions(lm), np.array([0.0, 0.0, 1.0])), n_slopes, rtol=1e-9
     )
+    slopes = envelope.projection_slopes(shape, phase.directions(lm), frame) * [*shape, 1.0, 1.0]
+    found = np.einsum("ij,ijk->k", gradient, slopes)
+    np.testing.assert_allclose(found, [*expected[2:], *expected[:2]], rtol=0, atol=1e-9 * scale)
+    pushed = phase.push_directions(phase.directions(lm), np.eye(2))
+    np.testing.assert_allclose(pushed, [[1, 0, n_slopes[0]], [0, 1, n_slopes[1]]], rtol=1e-9)
 
 
 # ---- every derivative

@@ -167,7 +167,7 @@ def test_large_tiles_whose_slopes_are_summed_by_antenna(
 ) -> None:
     """Stokes I, and antennas that fill one group of a tile and a part of another."""
     from rime_kernels.cuda.kernels.tiles.parts import TileShape
-    from rime_kernels.cuda.shapes.choice import forced
+    from rime_kernels.cuda.launch_shapes.choice import forced
 
     rows = problem(n_antenna=side + 2, n_time=1, n_chan=1)
     sources = sky(rows, n_batch=1, n_point=1, n_gaussian=n_gaussian)
@@ -184,7 +184,7 @@ def test_large_tiles_whose_slopes_are_summed_by_antenna(
 def test_a_distant_antenna_without_data_costs_no_digits(far) -> None:
     """Coordinates of the others are not taken from there: in single precision these would be half a metre."""
     from rime_kernels.cuda.kernels.tiles.parts import TileShape
-    from rime_kernels.cuda.shapes.choice import forced
+    from rime_kernels.cuda.launch_shapes.choice import forced
 
     rng = np.random.default_rng(1)
     position = rng.normal(scale=300.0, size=(6, 3))

@@ -106,8 +106,8 @@ def test_sums_chi2_and_slopes(problem, sky, reference, error_of, precision, form
 def test_slopes_by_tensor_cores(problem, sky, error_of, monkeypatch) -> None:
     """Of points alone; slopes take the place of V - D there, too."""
     from rime_kernels.cuda.kernels.tiles.parts import TileShape
+    from rime_kernels.cuda.launch_shapes.tensor_core_shapes import forced_tensor_cores
     from rime_kernels.cuda.layouts import choice
-    from rime_kernels.cuda.shapes.tensor_core_shapes import forced_tensor_cores
 
     monkeypatch.setattr(choice, "LEAST_TENSOR_CORE_FILL", 0.0)
     rows = shuffled(problem(n_antenna=4, n_time=1, n_chan=3, corr=["RR"]))

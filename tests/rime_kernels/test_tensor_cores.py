@@ -14,7 +14,7 @@ import pytest
 from rime_kernels import Rows, device, stokes_to_corr
 from rime_kernels.cuda.kernels.tiles import sums
 from rime_kernels.cuda.kernels.tiles.parts import Tile, TileKernel, TileShape
-from rime_kernels.cuda.shapes.tensor_core_shapes import forced_tensor_cores
+from rime_kernels.cuda.launch_shapes.tensor_core_shapes import forced_tensor_cores
 from rime_kernels.inputs import Variant
 from rime_kernels.physics.beam import NO_BEAM
 from tests.rime_kernels.problems import LINEAR, chi2_of, data_for, with_data

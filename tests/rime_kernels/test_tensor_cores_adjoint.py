@@ -12,8 +12,8 @@ import pytest
 
 from rime_kernels import Rows, stokes_to_corr
 from rime_kernels.cuda.kernels.tiles.parts import TileShape
-from rime_kernels.cuda.shapes import tensor_core_shapes
-from rime_kernels.cuda.shapes.tensor_core_shapes import forced_tensor_cores
+from rime_kernels.cuda.launch_shapes import tensor_core_shapes
+from rime_kernels.cuda.launch_shapes.tensor_core_shapes import forced_tensor_cores
 from tests.rime_kernels.problems import by_tensor_cores, data_for, gradient_by_tensor_cores
 
 # Of the largest derivative of a field: as of the other kernels (`test_gradient.py`), of which those of the

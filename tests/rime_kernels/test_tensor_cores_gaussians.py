@@ -13,8 +13,8 @@ import pytest
 from rime_kernels import Rows, device, stokes_to_corr
 from rime_kernels.arrays import AntennaTerms
 from rime_kernels.cuda.kernels.tiles.parts import TileShape
-from rime_kernels.cuda.shapes import tensor_core_shapes
-from rime_kernels.cuda.shapes.tensor_core_shapes import (
+from rime_kernels.cuda.launch_shapes import tensor_core_shapes
+from rime_kernels.cuda.launch_shapes.tensor_core_shapes import (
     forced_tensor_cores,
     full_enough,
     mixed_shape,

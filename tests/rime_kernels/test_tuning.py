@@ -17,12 +17,19 @@ from rime_kernels import BackendError, InputError, Rime, device, tuning
 from rime_kernels.compile import sources
 from rime_kernels.cuda.kernels.rows.parts import RowShape
 from rime_kernels.cuda.kernels.tiles.parts import TileShape
-from rime_kernels.cuda.shapes import choice, records, tuning_file
-from rime_kernels.cuda.shapes.candidates import FAMILIES, all_kinds, fits, guess, neighbours
-from rime_kernels.cuda.shapes.cells import CellShape, estimated, kind_of, n_thread
-from rime_kernels.cuda.shapes.choice import Size, cells_of, flagging_shape, forced, row_shape, tile_shape
-from rime_kernels.cuda.shapes.families import MODEL, Kernel, KernelKind
-from rime_kernels.cuda.shapes.flagging import (
+from rime_kernels.cuda.launch_shapes import choice, records, tuning_file
+from rime_kernels.cuda.launch_shapes.candidates import FAMILIES, all_kinds, fits, guess, neighbours
+from rime_kernels.cuda.launch_shapes.cells import CellShape, estimated, kind_of, n_thread
+from rime_kernels.cuda.launch_shapes.choice import (
+    Size,
+    cells_of,
+    flagging_shape,
+    forced,
+    row_shape,
+    tile_shape,
+)
+from rime_kernels.cuda.launch_shapes.families import MODEL, Kernel, KernelKind
+from rime_kernels.cuda.launch_shapes.flagging import (
     MEDIAN,
     NOISE,
     RUNS,
@@ -32,7 +39,7 @@ from rime_kernels.cuda.shapes.flagging import (
     RunShape,
     TransposeShape,
 )
-from rime_kernels.cuda.shapes.model import antenna_class, fitted, shared_bytes
+from rime_kernels.cuda.launch_shapes.model import antenna_class, fitted, shared_bytes
 from rime_kernels.flagging.options import SpectrumOptions
 from rime_kernels.inputs import Variant
 from rime_kernels.tuning import search, trial

@@ -107,7 +107,7 @@ class GainQuantity:
 
 
 @dataclass(eq=False)
-class GainLayout:
+class GainSlots:
     """Adds the parameters of the gains of a model to its slots.
 
     Parameters

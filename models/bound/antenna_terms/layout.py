@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.models.bound.antenna_terms.gain_layout import GainLayout, GainQuantity
+from biro.models.bound.antenna_terms.gain_layout import GainQuantity, GainSlots
 from biro.models.bound.antenna_terms.ionosphere import IonosphereSlots, ionosphere_slots
 from biro.models.bound.slots import ZERO, ModelSlots, ResolvedSlots, numbers_of
 from biro.models.components.antenna_terms.feeds import Basis, Feeds, basis_of, feeds_in, is_mixed, rotation_of
@@ -202,7 +202,7 @@ def antenna_term_slots(
     offsets = _offsets(model.feeds, partitions, slots)
     leakages = _leakages(model.leakage, partitions, bases, slots)
     ionospheres = ionosphere_slots(model.ionosphere, partitions, slots)
-    layout = GainLayout(partitions, bases, slots, without_gains)
+    layout = GainSlots(partitions, bases, slots, without_gains)
     _add_fitted(layout, model.gains)
     made: dict[tuple[object, ...], TermSlots] = {}
     each = []
@@ -380,7 +380,7 @@ def _gains(gains: Sequence[Gain], partition: PartitionView, basis: Basis) -> Com
     return found
 
 
-def _add_fitted(layout: GainLayout, gains: Sequence[Gain]) -> None:
+def _add_fitted(layout: GainSlots, gains: Sequence[Gain]) -> None:
     """Add the gains that are fitted; those of several terms are called gain, gain2, ...
 
     Raises

@@ -14,7 +14,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from rime_kernels.compile.jit import inner_function, vector_function
-from rime_kernels.compile.types import Pointer, Record, Vector
+from rime_kernels.compile.types import (
+    Matrix,
+    Pointer,
+    Record,
+    Vector,
+)
 from rime_kernels.cpu.adjoint import (
     CHUNK,
     Entries,
@@ -87,7 +92,7 @@ class Ends(NamedTuple):
 
 
 @inner_function
-def backward_of(work: Record) -> Vector:
+def backward_of(work: Record) -> Backward | None:
     """Where residuals are stored; None without `work`."""
     if work is None:
         return None
@@ -105,7 +110,7 @@ def begin(work: Record, entry: int) -> None:
 
 
 @vector_function
-def _residual(entries: Entries, e: int, lanes_like: Vector) -> Vector:
+def _residual(entries: Entries, e: int, lanes_like: Vector) -> tuple[Vector, ...]:
     """R of an entry, from real parts (4, n) and imaginary parts."""
     n, r, offset = size(lanes_like), entries.residual, 8 * size(lanes_like) * e
     return (
@@ -119,7 +124,7 @@ def _residual(entries: Entries, e: int, lanes_like: Vector) -> Vector:
 
 
 @vector_function
-def _add_matrix(sums: Pointer, m: Vector, lanes_like: Vector) -> None:
+def _add_matrix(sums: Pointer, m: Matrix, lanes_like: Vector) -> None:
     for k in range(8):
         store(sums, k * size(lanes_like), load(sums, k * size(lanes_like), lanes_like) + m[k])
 
@@ -149,7 +154,7 @@ def _scatter(
 @inner_function
 def _pull_entry(
     entries: Entries, e: int, ends: Ends, factor: Pointer, has_factor: bool, lanes_like: Vector
-) -> Vector:
+) -> tuple[Vector, Vector]:
     """Add an entry to the sums H of its antennas; gives z."""
     n, r = size(lanes_like), _residual(entries, e, lanes_like)
     if has_factor:
@@ -167,7 +172,7 @@ def _pull_entry(
 def _pull_profile(
     profiles: Profiles, entries: Entries, e: int, j: int, ends: Ends, phases: Pointer, axes: Vector,
     of_profile: Pointer, lane: Vector, lanes_like: Vector, wide: Vector,
-) -> Vector:  # fmt: skip
+) -> tuple[Vector, Vector, Vector]:  # fmt: skip
     """Add what profile j adds to the gains, from its phases K; gives z and the sums of
     `profiles.pull_entry`.
     """

@@ -13,7 +13,13 @@ from numpy.typing import NDArray
 
 from rime_kernels.arrays import Sources
 from rime_kernels.compile.jit import inner_function, scalar, vector_function
-from rime_kernels.compile.types import Array, Pointer, Scalar, Vector
+from rime_kernels.compile.types import (
+    Array,
+    Matrix,
+    Pointer,
+    Scalar,
+    Vector,
+)
 from rime_kernels.cpu.lanes import Lanes, aligned
 from rime_kernels.cpu.simd import ahead, constant, load, pointer, size, spread, store
 from rime_kernels.jones_beam import JonesBeam, spline
@@ -92,7 +98,7 @@ def beams_of(
 
 
 @vector_function
-def _row(nodes: Pointer, offset: int, w: Vector, eight: Vector) -> Vector:
+def _row(nodes: Pointer, offset: int, w: tuple[float, ...], eight: Vector) -> Vector:
     """Four nodes of a row, from `offset` on, times the weights w."""
     total = spread(w[0], eight) * load(nodes, offset, eight)
     total = total + spread(w[1], eight) * load(nodes, offset + 8, eight)
@@ -101,7 +107,9 @@ def _row(nodes: Pointer, offset: int, w: Vector, eight: Vector) -> Vector:
 
 
 @vector_function
-def _taps(nodes: Pointer, offset: int, step: int, w: Vector, v: Vector, eight: Vector) -> Vector:
+def _taps(
+    nodes: Pointer, offset: int, step: int, w: tuple[float, ...], v: tuple[float, ...], eight: Vector
+) -> Vector:
     """16 nodes times weights w in x and v in y; `step` from a row of nodes to the next."""
     total = spread(v[0], eight) * _row(nodes, offset, w, eight)
     total = total + spread(v[1], eight) * _row(nodes, offset + step, w, eight)
@@ -110,7 +118,9 @@ def _taps(nodes: Pointer, offset: int, step: int, w: Vector, v: Vector, eight: V
 
 
 @scalar
-def place(beams: CpuBeams, time: int, antenna: int, dl: float, dm: float, scale: float) -> Scalar:
+def place(
+    beams: CpuBeams, time: int, antenna: int, dl: float, dm: float, scale: float
+) -> tuple[Scalar, Scalar]:
     """x, y in the antenna's frame, rad, of an offset from where its beam points."""
     angle = beams.angle[min(time, beams.angle.shape[0] - 1), antenna]
     x, y = _turned(dl, dm, np.sin(angle), np.cos(angle))
@@ -155,7 +165,7 @@ def fill_frames(beams: CpuBeams, motion: Array, times: Array, chan: Array, out: 
 @inner_function
 def _seen_at(
     frames: SlotFrames, scale: float, pointing: Array, direction: Array, s: int, a: int, times: Array, i: int
-) -> Scalar:
+) -> tuple[Scalar, Scalar]:
     """x, y of source s in the frame of antenna a, for lane i of the times."""
     n_time = times.size
     error = pointing[min(times[i], pointing.shape[0] - 1), min(a, pointing.shape[1] - 1)]
@@ -212,7 +222,7 @@ def sight_of(
 @vector_function
 def sample(
     sight: Sight, frames: SlotFrames, direction: Pointer, s: int, a: int, lanes_like: Vector
-) -> Vector:
+) -> Matrix:
     """E of antenna a towards source s, eight vectors."""
     n, zero, one = size(lanes_like), constant(0.0, lanes_like), constant(1.0, lanes_like)
     if not sight.applies[s]:

@@ -9,7 +9,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from rime_kernels.compile.jit import inner_function, vector_function
-from rime_kernels.compile.types import Array, Pointer, Record, Vector
+from rime_kernels.compile.types import (
+    Array,
+    Matrix,
+    Pointer,
+    Record,
+    Vector,
+)
 from rime_kernels.cpu.jones.spline import CpuBeams, Sight, SlotFrames, fill_voltages, sample
 from rime_kernels.cpu.profiles import Profiles, enveloped, profile_envelope
 from rime_kernels.cpu.simd import ahead, constant, convert, load, size, store
@@ -52,7 +58,7 @@ class SlotAntennas(NamedTuple):
 
 
 @vector_function
-def load_matrix(pointer: Pointer, offset: int, lanes_like: Vector) -> Vector:
+def load_matrix(pointer: Pointer, offset: int, lanes_like: Vector) -> tuple[Vector, ...]:
     """Eight vectors from `offset` on."""
     n = size(lanes_like)
     return (
@@ -66,14 +72,14 @@ def load_matrix(pointer: Pointer, offset: int, lanes_like: Vector) -> Vector:
 
 
 @vector_function
-def store_matrix(pointer: Pointer, offset: int, m: Vector) -> None:
+def store_matrix(pointer: Pointer, offset: int, m: Matrix) -> None:
     """Eight vectors from `offset` on."""
     for k in range(8):
         store(pointer, offset + k * size(m[0]), m[k])
 
 
 @vector_function
-def zero_matrix(lanes_like: Vector) -> Vector:
+def zero_matrix(lanes_like: Vector) -> tuple[Vector, ...]:
     """0, 2x2."""
     zero = constant(0.0, lanes_like)
     return zero, zero, zero, zero, zero, zero, zero, zero
@@ -106,7 +112,7 @@ def rotated(voltage: Pointer, frames: SlotFrames, a: int, circular: bool, lanes_
 @vector_function
 def antenna_phase(
     antennas: SlotAntennas, sky: CpuJonesSky, a: int, s: int, scale: Vector, lanes_like: Vector
-) -> Vector:
+) -> tuple[Vector, Vector]:
     """K of antenna a towards source s; 1 in the row form."""
     re, im = constant(1.0, lanes_like), constant(0.0, lanes_like)
     if antennas.factored:
@@ -194,7 +200,7 @@ def _begin(sums: Pointer, more: bool, lanes_like: Vector) -> Vector:
 
 
 @vector_function
-def _end(sums: Pointer, m: Vector) -> None:
+def _end(sums: Pointer, m: Matrix) -> None:
     for k in range(8):
         store(sums, (k // 2 + 4 * (k % 2)) * size(m[0]), m[k])
 

@@ -1,4 +1,7 @@
-"""J v through beams of Jones matrices on the CPU: for each sample, derivatives of each source."""
+"""J v through beams of Jones matrices on the CPU: what `cpu/tangent.py` needs of antennas, sample by sample.
+
+X is E_p P_p B P_q^H E_q^H of each correlation: its real parts, and its imaginary parts after them.
+"""
 
 from __future__ import annotations
 
@@ -6,37 +9,38 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import prange
+from numpy.typing import NDArray
 
-from rime_kernels.compile.jit import inner_function, loop
+from rime_kernels.compile.jit import inner_function, vector_function
 from rime_kernels.compile.types import Array, Scalar
 from rime_kernels.cpu.jones.spline import CpuBeams, feed_angle, place
-from rime_kernels.cpu.profiles import ProfileFunctions, call_slopes
-from rime_kernels.cpu.simd import ahead, pointer
-from rime_kernels.cpu.tangent import Changes, TangentSamples, TangentSky
+from rime_kernels.cpu.tangent import (
+    AntennaKind,
+    Changes,
+    TangentBlock,
+    TangentSamples,
+    TangentSky,
+    any_of,
+    brightness_varies,
+    fill_brightness,
+    make_fill_columns,
+    push_brightness,
+)
 from rime_kernels.jones_beam import spline
-from rime_kernels.physics import envelope, phase
 
 # Names that the compiled functions see: an attribute of a module would not be part of the cache.
-_C, _TWO_PI, _AXIS_SCALE = phase.SPEED_OF_LIGHT, 2.0 * math.pi, envelope.AXIS_SCALE
-_cos_sin = phase.make_cos_sin(False)
 _cell, _slopes, _weights = spline.cell, spline.slopes, spline.make_weights(False)
 
-# Samples that a thread takes at a time.
-_SAMPLES = 128
 
+class _Matrices(NamedTuple):
+    """What makes changes of X, n samples; n_part is twice the number of correlations."""
 
-class _Slopes(NamedTuple):
-    """Derivatives of the correlations of one sample, by source."""
-
-    vis: Array  # complex128 (n_source, n_corr): what the source adds to V
-    by_stokes: Array  # complex128 (n_source, n_stokes, n_corr)
-    by_place: Array  # complex128 (n_source, 4, n_corr): by x and y of the first antenna, and of the second
-    by_angle: Array  # complex128 (n_source, 2, n_corr): by phi of both antennas, where feeds turn
-    place: Array  # float64 (n_source, 2, 2): x and y of both antennas
-    along: Array  # float64 (n_source, 2): scaled coordinates along and across of a Gaussian
-    bare: Array  # complex128 (n_profile, n_corr): `vis` of profiles without the envelope
-    profile: Array  # float64 (n_profile, 22): `profiles.profile_slopes`
+    by_stokes: NDArray[np.float64]  # (n_source, n_stokes, n_part, n)
+    by_place: NDArray[np.float64]  # (n_source, 4, n_part, n): by x and y of p, and of q
+    by_angle: NDArray[np.float64]  # (n_source, 2, n_part, n): by phi of both antennas, where feeds turn
+    place: NDArray[np.float64]  # (n_source, n, 2, 2): x and y of both antennas
+    bright: NDArray[np.float64]  # (n_stokes, n): B, and its changes
+    moves: NDArray[np.float64]  # (4, n): changes of x and y of p, and of q
 
 
 @inner_function
@@ -92,190 +96,126 @@ def _element(p: Array, b: Array, q: Array, product: int) -> Scalar:
     return total
 
 
+@vector_function
+def _put_elements(p: Array, b: Array, q: Array, product: Array, i: int, out: Array) -> None:
+    """The correlations of p b q^H to sample i of (n_part, n)."""
+    for c in range(product.size):
+        value = _element(p, b, q, product[c])
+        out[c, i], out[product.size + c, i] = value.real, value.imag
+
+
 @inner_function
-def _fill_axes(
-    samples: TangentSamples, projection: Array, row: int, scale: float, factor: float, out: Array
+def _allocate(beams: CpuBeams, samples: TangentSamples, sky: TangentSky, n: int) -> _Matrices:
+    """Arrays for n samples."""
+    n_source, n_stokes, n_part = sky.direction.shape[0], sky.stokes.shape[2], 2 * samples.product.size
+    n_turned = n_source if sky.pointing.shape[2] > 2 else 0
+    return _Matrices(
+        np.empty((n_source, n_stokes, n_part, n)), np.empty((n_source, 4, n_part, n)),
+        np.empty((n_turned, 2, n_part, n)), np.empty((n_source, n, 2, 2)), np.empty((n_stokes, n)),
+        np.empty((4, n)),
+    )  # fmt: skip
+
+
+@inner_function
+def _fill(
+    beams: CpuBeams, samples: TangentSamples, block: TangentBlock, sky: TangentSky, s: int,
+    antennas: _Matrices, seen: Array,
 ) -> None:  # fmt: skip
-    """Coordinates along and across a shape, (2,), times a factor."""
-    for axis in range(2):
-        total = 0.0
-        for k in range(3):
-            total += samples.uvw[row, k] * scale * factor * projection[axis, k]
-        out[axis] = total
-
-
-@inner_function
-def _envelope(
-    samples: TangentSamples, sky: TangentSky, functions: ProfileFunctions | None, s: int, row: int,
-    scale: float,
-    slopes: _Slopes,
-) -> complex:  # fmt: skip
-    """The envelope of source s; fills `along`, and `profile` of a profile."""
-    n_source, along = slopes.vis.shape[0], slopes.along[s]
-    g, j = s - n_source + sky.projection.shape[0], s - n_source + sky.profile_kind.size
-    if g < 0:
-        return 1.0 + 0.0j
-    _fill_axes(samples, sky.projection[g], row, scale, _AXIS_SCALE if j >= 0 else _C, along)
-    if functions is not None:
-        p = ahead(pointer(sky.profile), 8 * max(j, 0))
-        if j >= 0:
-            kind, nu = int(sky.profile_kind[j]), scale * _C
-            found = call_slopes(functions.slopes, kind, along[0], along[1], nu, p)
-            for k in range(22):
-                slopes.profile[j, k] = found[k]
-            return complex(found[0], found[1])
-    return complex(math.exp(-(along[0] ** 2 + along[1] ** 2)), 0.0)
-
-
-@inner_function
-def _fill_slopes(
-    samples: TangentSamples, sky: TangentSky, functions: ProfileFunctions | None, beams: CpuBeams,
-    pauli: Array,
-    product: Array, row: int, chan: int, slopes: _Slopes,
-) -> None:  # fmt: skip
-    """Fill `_Slopes` of a sample."""
-    n_source, n_corr, n_stokes = slopes.vis.shape[0], product.size, slopes.by_stokes.shape[1]
-    has_turns = sky.pointing.shape[2] > 2
-    scale, time = samples.chan_freq[chan] / _C, samples.time[row]
+    """X of source s, and its derivatives."""
     p, q = np.empty((4, 2, 2), np.complex128), np.empty((4, 2, 2), np.complex128)
-    for s in range(n_source):
-        turns, j = 0.0, s - n_source + sky.profile_kind.size
-        for k in range(3):
-            turns += samples.phase_uvw[row, k] * scale * sky.direction[s, k]
-        re, im = _cos_sin(turns)
-        bare = complex(re, im)
-        factor = bare * _envelope(samples, sky, functions, s, row, scale, slopes)
-        _fill_matrices(beams, sky, s, samples.antenna1[row], time, chan, p, slopes.place[s, 0])
-        _fill_matrices(beams, sky, s, samples.antenna2[row], time, chan, q, slopes.place[s, 1])
-        bright = np.zeros((2, 2), np.complex128)
-        for k in range(n_stokes):
-            value = sky.stokes[min(time, sky.stokes.shape[0] - 1), s, k]
-            if value != 0.0:  # no flux, whatever the spectrum
-                bright += value * sky.factor[s, k, chan] * pauli[k]
-                if sky.cross.shape[0] > 0 and 1 <= k <= 2:
-                    bright += value * sky.cross[s, 2 - k, chan] * pauli[3 - k]
-        for c in range(n_corr):
-            seen = _element(p[0], bright, q[0], product[c])
-            slopes.vis[s, c] = factor * seen
-            if j >= 0:
-                slopes.bare[j, c] = bare * seen
-            for k in range(n_stokes):
-                slopes.by_stokes[s, k, c] = factor * _element(p[0], pauli[k], q[0], product[c])
-            for k in range(2):
-                slopes.by_place[s, k, c] = factor * _element(p[1 + k], bright, q[0], product[c])
-                slopes.by_place[s, 2 + k, c] = factor * _element(p[0], bright, q[1 + k], product[c])
-            if has_turns:
-                slopes.by_angle[s, 0, c] = factor * _element(p[3], bright, q[0], product[c])
-                slopes.by_angle[s, 1, c] = factor * _element(p[0], bright, q[3], product[c])
+    b, product = np.empty((2, 2), np.complex128), samples.product
+    fill_brightness(samples, block, sky, s, antennas.bright)
+    for i in range(block.nu.size):
+        row, chan, here = block.row[i], block.chan[i], antennas.place[s, i]
+        time = samples.time[row]
+        _fill_matrices(beams, sky, s, samples.antenna1[row], time, chan, p, here[0])
+        _fill_matrices(beams, sky, s, samples.antenna2[row], time, chan, q, here[1])
+        b[:] = 0.0
+        for k in range(samples.pauli.shape[0]):
+            b += antennas.bright[k, i] * samples.pauli[k]
+            _put_elements(p[0], samples.pauli[k], q[0], product, i, antennas.by_stokes[s, k])
+        _put_elements(p[0], b, q[0], product, i, seen)
+        for k in range(2):
+            _put_elements(p[1 + k], b, q[0], product, i, antennas.by_place[s, k])
+            _put_elements(p[0], b, q[1 + k], product, i, antennas.by_place[s, 2 + k])
+        if antennas.by_angle.shape[0] > 0:
+            _put_elements(p[3], b, q[0], product, i, antennas.by_angle[s, 0])
+            _put_elements(p[0], b, q[3], product, i, antennas.by_angle[s, 1])
+
+
+@inner_function
+def _start(
+    beams: CpuBeams, samples: TangentSamples, block: TangentBlock, changes: Changes, i_change: int,
+    antennas: _Matrices,
+) -> bool:  # fmt: skip
+    """Whether beams point elsewhere, or feeds turn."""
+    return any_of(changes.pointing[i_change])
 
 
 @inner_function
 def _fill_moves(
-    samples: TangentSamples, sky: TangentSky, beams: CpuBeams, changes: Changes, i_change: int, pair: int,
-    row: int,
-    offset: Array,
-    out: Array,
+    beams: CpuBeams, samples: TangentSamples, block: TangentBlock, sky: TangentSky, changes: Changes,
+    i_change: int, pair: int, s: int, antennas: _Matrices,
 ) -> None:  # fmt: skip
-    """Changes of x and y of both antennas, (4,), from their places `offset` (2, 2)."""
-    time, scale = samples.time[row], changes.beam_scale[i_change] / sky.beam_scale
-    of_pointing = changes.pointing[i_change]
+    """Changes of x and y of both antennas, from their places."""
+    scale, of_pointing = changes.beam_scale[i_change] / sky.beam_scale, changes.pointing[i_change]
     n_time, n_antenna = of_pointing.shape[:2]
-    for end in range(2):
-        antenna = samples.antenna1[row] if end == 0 else samples.antenna2[row]
-        error = of_pointing[min(time, n_time - 1), min(antenna, n_antenna - 1)]
-        dl, dm = changes.direction[pair, 0] - error[0], changes.direction[pair, 1] - error[1]
-        x, y = place(beams, time, antenna, dl, dm, sky.beam_scale)
-        out[2 * end], out[2 * end + 1] = x - offset[end, 0] * scale, y - offset[end, 1] * scale
+    for i in range(block.nu.size):
+        time = samples.time[block.row[i]]
+        for end in range(2):
+            antenna = samples.antenna1[block.row[i]] if end == 0 else samples.antenna2[block.row[i]]
+            error = of_pointing[min(time, n_time - 1), min(antenna, n_antenna - 1)]
+            dl, dm = changes.direction[pair, 0] - error[0], changes.direction[pair, 1] - error[1]
+            x, y = place(beams, time, antenna, dl, dm, sky.beam_scale)
+            here = antennas.place[s, i, end]
+            antennas.moves[2 * end, i] = x - here[0] * scale
+            antennas.moves[2 * end + 1, i] = y - here[1] * scale
 
 
 @inner_function
-def _add_turns(
-    samples: TangentSamples, beams: CpuBeams, changes: Changes, i_change: int, s: int, row: int, chan: int,
-    slopes: _Slopes, out: Array,
-) -> None:  # fmt: skip
-    """Add what turning feeds of both antennas does to source s in a sample."""
-    turns = changes.pointing[i_change]
-    if turns.shape[2] == 2:
-        return
-    time = min(samples.time[row], turns.shape[0] - 1)
-    for end in range(2):
-        turn = turns[time, samples.antenna1[row] if end == 0 else samples.antenna2[row]]
-        of_angle = turn[2] - turn[3] * beams.wavelength2[chan]
-        for c in range(out.size):
-            out[c] += of_angle * slopes.by_angle[s, end, c]
+def _fill_turns(
+    beams: CpuBeams, samples: TangentSamples, block: TangentBlock, turns: Array, antennas: _Matrices
+) -> None:
+    """Changes of phi of both antennas, in the first rows of `moves`."""
+    for i in range(block.nu.size):
+        row = block.row[i]
+        time = min(samples.time[row], turns.shape[0] - 1)
+        for end in range(2):
+            turn = turns[time, samples.antenna1[row] if end == 0 else samples.antenna2[row]]
+            antennas.moves[end, i] = turn[2] - turn[3] * beams.wavelength2[block.chan[i]]
+
+
+@vector_function
+def _add_products(slopes: Array, change: Array, out: Array) -> None:
+    """Add slopes (n_part, n) times a change (n,) to dX."""
+    for part in range(out.shape[0]):
+        total, slope = out[part], slopes[part]
+        for i in range(change.size):
+            total[i] += slope[i] * change[i]
 
 
 @inner_function
-def _add_pair(
-    samples: TangentSamples, sky: TangentSky, beams: CpuBeams, changes: Changes, i_change: int, pair: int,
-    row: int, chan: int,
-    slopes: _Slopes, moves: Array, out: Array,
-) -> None:  # fmt: skip
-    """Add what a change of a source does to the correlations of a sample, complex128 (n_corr,)."""
-    s, scale, time = changes.source[pair], samples.chan_freq[chan] / _C, samples.time[row]
-    n_source, of_axes = slopes.vis.shape[0], moves[:2]
-    g, j = s - n_source + sky.projection.shape[0], s - n_source + sky.profile_kind.size
-    of_phase, of_envelope, of_profile = 0.0, 0.0, 0.0j
-    for k in range(3):
-        of_phase += _TWO_PI * samples.uvw[row, k] * scale * changes.direction[pair, k]
-    if g >= 0:
-        _fill_axes(samples, changes.projection[pair], row, scale, _AXIS_SCALE if j >= 0 else _C, of_axes)
-        for axis in range(2):
-            if j >= 0:
-                slope = complex(slopes.profile[j, 2 + 2 * axis], slopes.profile[j, 3 + 2 * axis])
-                of_profile += slope * of_axes[axis]
-            else:
-                of_envelope -= 2.0 * slopes.along[s, axis] * of_axes[axis]
-    for k in range(8 if j >= 0 else 0):
-        slope = complex(slopes.profile[j, 6 + 2 * k], slopes.profile[j, 7 + 2 * k])
-        of_profile += slope * changes.profile[pair, k]
-    _fill_moves(samples, sky, beams, changes, i_change, pair, row, slopes.place[s], moves)
-    _add_turns(samples, beams, changes, i_change, s, row, chan, slopes, out)
-    turn = complex(of_envelope, of_phase)
-    for c in range(out.size):
-        out[c] += turn * slopes.vis[s, c]
-        if j >= 0:
-            out[c] += of_profile * slopes.bare[j, c]
+def _push(
+    beams: CpuBeams, samples: TangentSamples, block: TangentBlock, sky: TangentSky, changes: Changes,
+    i_change: int, pair: int, s: int, moves: bool, antennas: _Matrices, of_seen: Array,
+) -> bool:  # fmt: skip
+    """Fill dX of a change of source s; whether it is anything but 0."""
+    varies = brightness_varies(sky, changes, pair)
+    points = moves or changes.beam_scale[i_change] != 0.0 or any_of(changes.direction[pair])
+    of_seen[:] = 0.0
+    for k in range(sky.stokes.shape[2] if varies else 0):
+        push_brightness(samples, block, sky, changes, pair, s, k, antennas.bright[k])
+        _add_products(antennas.by_stokes[s, k], antennas.bright[k], of_seen)
+    if points:
+        _fill_moves(beams, samples, block, sky, changes, i_change, pair, s, antennas)
         for k in range(4):
-            out[c] += moves[k] * slopes.by_place[s, k, c]
-        for k in range(slopes.by_stokes.shape[1]):
-            offset = min(time, sky.stokes.shape[0] - 1)
-            of_bright = changes.stokes[pair, offset, k] * sky.factor[s, k, chan]
-            of_bright += sky.stokes[offset, s, k] * changes.factor[pair, k, chan]
-            if sky.cross.shape[0] > 0 and 1 <= k <= 2:
-                of_bright += changes.stokes[pair, offset, 3 - k] * sky.cross[s, k - 1, chan]
-                of_bright += sky.stokes[offset, s, 3 - k] * changes.cross[pair, k - 1, chan]
-            out[c] += of_bright * slopes.by_stokes[s, k, c]
+            _add_products(antennas.by_place[s, k], antennas.moves[k], of_seen)
+    if moves and changes.pointing.shape[3] > 2:
+        _fill_turns(beams, samples, block, changes.pointing[i_change], antennas)
+        for end in range(2):
+            _add_products(antennas.by_angle[s, end], antennas.moves[end], of_seen)
+    return varies or points
 
 
-@loop
-def fill_columns(
-    samples: TangentSamples, sky: TangentSky, changes: Changes, beams: CpuBeams, pauli: Array,
-    product: Array, out: Array,
-    functions: ProfileFunctions | None,
-) -> None:  # fmt: skip
-    """Fill `out`, complex128 (n_change, n_row * n_chan, n_corr).
-
-    `pauli` complex128 (n_stokes, 2, 2) are the products of feeds of each Stokes parameter, `product` int64
-    (n_corr,) which of the four products each correlation is.
-    """
-    n_source, n_chan, n_corr = sky.direction.shape[0], samples.chan_freq.size, product.size
-    n_change, n_sample = out.shape[:2]
-    for i_block in prange(-(-n_sample // _SAMPLES)):
-        slopes = _Slopes(
-            np.empty((n_source, n_corr), np.complex128),
-            np.empty((n_source, pauli.shape[0], n_corr), np.complex128),
-            np.empty((n_source, 4, n_corr), np.complex128),
-            np.empty((n_source, 2, n_corr), np.complex128), np.empty((n_source, 2, 2)),
-            np.empty((n_source, 2)), np.empty((sky.profile_kind.size, n_corr), np.complex128),
-            np.empty((sky.profile_kind.size, 22)),
-        )  # fmt: skip
-        moves, total = np.empty(4), np.empty(n_corr, np.complex128)
-        for i in range(i_block * _SAMPLES, min((i_block + 1) * _SAMPLES, n_sample)):
-            row, chan = i // n_chan, i % n_chan
-            _fill_slopes(samples, sky, functions, beams, pauli, product, row, chan, slopes)
-            for i_change in range(n_change):
-                total[:] = 0.0
-                for pair in range(changes.start[i_change], changes.start[i_change + 1]):
-                    _add_pair(samples, sky, beams, changes, i_change, pair, row, chan, slopes, moves, total)
-                out[i_change, i] = total
+# Of a source there are up to 88 numbers a sample: blocks are shorter than those of voltages.
+fill_columns = make_fill_columns(AntennaKind(32, _allocate, _fill, _start, _push))

@@ -15,8 +15,8 @@ from rime_kernels.arrays import Sources
 from rime_kernels.arrays.row_cells import RowCells
 from rime_kernels.compile.types import DeviceArray, Record
 from rime_kernels.cuda.as_rows.device_residuals import DeviceResidualEngine
-from rime_kernels.cuda.kernels import brightness
 from rime_kernels.cuda.kernels import cells as kernels
+from rime_kernels.cuda.kernels import reductions
 from rime_kernels.cuda.kernels.arguments import typed
 
 log = logging.getLogger(__name__)
@@ -94,7 +94,7 @@ class ResidentModelEngine(DeviceResidualEngine):
         out = self._workspace.array("chi2", (1,), np.float64)
         kernel, n_thread = kernels.make_cell_chi2(n_corr, _n_lane()), device.threads_per_block()
         kernel[n_unit, _n_lane() * n_corr, 0](tables, rows.model, rows.vis, rows.weight, gains, sums)
-        brightness.make_batch_sums(n_thread)[1, n_thread, 0](sums, out)
+        reductions.make_batch_sums(n_thread)[1, n_thread, 0](sums, out)
         return float(out.copy_to_host()[0])
 
     def cell_adjoint(

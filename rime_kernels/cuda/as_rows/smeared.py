@@ -7,7 +7,7 @@ data are, for kernels that take V - D in place of D (`Variant.given`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -16,9 +16,12 @@ from numpy.typing import NDArray
 from rime_kernels import device
 from rime_kernels.adjoint import Adjoint
 from rime_kernels.arrays import Sources
-from rime_kernels.compile.types import DeviceArray
+from rime_kernels.compile.types import (
+    DeviceArray,
+    DeviceKernel,
+)
 from rime_kernels.cuda.as_rows.device_residuals import DeviceResidualEngine, SentSources
-from rime_kernels.cuda.kernels import brightness
+from rime_kernels.cuda.kernels import reductions
 from rime_kernels.cuda.kernels import smearing as kernels
 from rime_kernels.cuda.kernels.arguments import DataColumns, typed
 from rime_kernels.cuda.layouts.choice import Layouts
@@ -236,7 +239,7 @@ class CudaSmearedRows(DeviceResidualEngine):
         kernels.make_residuals(t is not None)[(n_block, n_batch), n_thread, 0](
             mean, rows.vis, rows.weight, tail, sums
         )
-        brightness.make_batch_sums(n_thread)[2 * n_batch, n_thread, 0](sums, out)
+        reductions.make_batch_sums(n_thread)[2 * n_batch, n_thread, 0](sums, out)
         found: NDArray[np.float64] = out.copy_to_host().reshape(n_batch, 2).T
         self._release()
         return found
@@ -279,7 +282,7 @@ class CudaSmearedRows(DeviceResidualEngine):
         return self._laid_out(call, residual, weight, self._loaded.template)
 
 
-def _launch(kernel: Callable[..., None], n: int, *arguments: object) -> None:
+def _launch(kernel: DeviceKernel, n: int, *arguments: object) -> None:
     """Launch a kernel for n threads, on the default stream."""
     n_thread = device.threads_per_block()
-    kernel[-(-n // n_thread), n_thread, 0](*arguments)  # type: ignore[index]
+    kernel[-(-n // n_thread), n_thread, 0](*arguments)

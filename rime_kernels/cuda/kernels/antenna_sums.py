@@ -9,7 +9,12 @@ import numpy as np
 from numba import float64, int64
 
 from rime_kernels import device
-from rime_kernels.compile.types import Array, Compiled, Module, Scalar
+from rime_kernels.compile.types import (
+    Array,
+    DeviceKernel,
+    Module,
+    Scalar,
+)
 from rime_kernels.cuda.kernels.antennas import half
 from rime_kernels.cuda.kernels.tiles.parts import NO_ROW
 from rime_kernels.physics.feeds import feeds_of
@@ -33,7 +38,7 @@ class AntennaTables(NamedTuple):
 
 
 @functools.cache
-def make_collect_pairs() -> Compiled:
+def make_collect_pairs() -> DeviceKernel:
     """Kernel that adds what some rows left to the totals of `n_group` groups, from `first_group` on.
 
     `records` (n_batch, n_row n_chan 16), rows counted from `first_row`; `totals` float64
@@ -70,7 +75,7 @@ def make_collect_pairs() -> Compiled:
 
 
 @functools.cache
-def make_tile_pairs() -> Compiled:
+def make_tile_pairs() -> DeviceKernel:
     """`make_row_pairs` of records that lie as `tiles` reads data, (n_batch, .), for some layers of rows.
 
     `place` is that of `TileTables`. A thread for each place and block of channels; neighbouring threads read
@@ -107,7 +112,7 @@ def make_tile_pairs() -> Compiled:
 
 
 @functools.cache
-def make_row_pairs(n_corr: int, n_lane: int, n_unit: int) -> Compiled:
+def make_row_pairs(n_corr: int, n_lane: int, n_unit: int) -> DeviceKernel:
     """Kernel that sums what samples left, R conj(X) of each correlation, over the channels of a block.
 
     `records` (n_batch, n_row n_chan 2 n_corr); `out` float64 (n_batch, n_row, n_chan_block, 2 n_corr).
@@ -141,7 +146,7 @@ def make_row_pairs(n_corr: int, n_lane: int, n_unit: int) -> Compiled:
 
 
 @functools.cache
-def make_collect_gains(matrix: tuple[complex, ...]) -> Compiled:
+def make_collect_gains(matrix: tuple[complex, ...]) -> DeviceKernel:
     """`make_collect_pairs` of matrices that stay diagonal, from sums of `make_row_pairs`.
 
     With u = sum R conj(X) of correlation ij, the elements i of A_p and j of A_q accumulate u A_q,jj and
@@ -151,7 +156,7 @@ def make_collect_gains(matrix: tuple[complex, ...]) -> Compiled:
     n_corr, first, second = len(place), tuple(k // 2 for k in place), tuple(k % 2 for k in place)
 
     @device.inline
-    def element(jones: Array, offset: Scalar, feed: Scalar) -> tuple[Scalar, Scalar]:
+    def element(jones: Array, offset: int, feed: Scalar) -> tuple[Scalar, Scalar]:
         return float64(jones[offset + 6 * feed]), float64(jones[offset + 6 * feed + 1])
 
     @device.kernel(0)
@@ -193,7 +198,7 @@ def make_collect_gains(matrix: tuple[complex, ...]) -> Compiled:
 
 
 @functools.cache
-def make_add_groups() -> Compiled:
+def make_add_groups() -> DeviceKernel:
     """Kernel that sums totals (n_batch, n_group, .) over groups of a block: `out` (n_batch, n_block, .).
 
     Of the eight numbers of a matrix, four real and four imaginary parts, it makes four complex ones, twice as

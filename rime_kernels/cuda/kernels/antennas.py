@@ -21,7 +21,7 @@ from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Scalar
 from rime_kernels.cuda.kernels.arguments import DeviceSky
 from rime_kernels.cuda.kernels.correlations import make_back, make_correlation
-from rime_kernels.cuda.kernels.samples import EpilogueKernel, Samples
+from rime_kernels.cuda.kernels.samples import EpilogueKernel, EpilogueSamples
 from rime_kernels.physics.feeds import feeds_of
 
 
@@ -49,9 +49,9 @@ def make_pair_of(end: EpilogueKernel) -> Compiled:
 
         @device.inline
         def no_pair(
-            sky: DeviceSky, records: Array, b: Scalar, time: Scalar, first: Scalar, second: Scalar,
-            row: Scalar,
-            c: Scalar, n_chan: Scalar,
+            sky: DeviceSky, records: Array, b: int, time: int, first: int, second: Scalar,
+            row: int,
+            c: int, n_chan: int,
         ) -> Pair:  # fmt: skip
             return Pair(sky.jones[0], int64(0), int64(0), records[0], int64(-1), int64(2))
 
@@ -59,8 +59,8 @@ def make_pair_of(end: EpilogueKernel) -> Compiled:
 
     @device.inline
     def pair_of(
-        sky: DeviceSky, records: Array, b: Scalar, time: Scalar, first: Scalar, second: Scalar, row: Scalar,
-        c: Scalar, n_chan: Scalar,
+        sky: DeviceSky, records: Array, b: int, time: int, first: int, second: Scalar, row: int,
+        c: int, n_chan: int,
     ) -> Pair:  # fmt: skip
         # One list of matrices may stand for all entries.
         jones, n_time = sky.jones[min(int64(b), int64(sky.jones.shape[0] - 1))], int64(sky.n_jones_time)
@@ -89,14 +89,14 @@ def _make_gain(real: Compiled, staged: bool) -> Compiled:
     if staged:
 
         @device.inline
-        def staged_gain(terms: Array, offset: Scalar, feed: int) -> tuple[Scalar, Scalar]:
+        def staged_gain(terms: Array, offset: int, feed: int) -> tuple[Scalar, Scalar]:
             z = terms[uint32(offset + uint32(feed))]
             return z.real, z.imag
 
         return staged_gain
 
     @device.inline
-    def gain(jones: Array, offset: Scalar, feed: int) -> tuple[Scalar, Scalar]:
+    def gain(jones: Array, offset: int, feed: int) -> tuple[Scalar, Scalar]:
         return real(jones[offset + 6 * feed]), real(jones[offset + 6 * feed + 1])
 
     return gain
@@ -114,7 +114,7 @@ def make_see(end: EpilogueKernel) -> Compiled:
     if not end.variant.jones:
 
         @device.inline
-        def see(j: int, sign: Scalar, sums: Array, samples: Samples, pair: Pair) -> None:
+        def see(j: int, sign: Scalar, sums: Array, samples: EpilogueSamples, pair: Pair) -> None:
             for k in range(n_corr):
                 samples.model_re[k], samples.model_im[k] = own(k, n_stokes, n, j, sign, sums)
 
@@ -127,7 +127,7 @@ def make_see(end: EpilogueKernel) -> Compiled:
         gain = _make_gain(real, end.staged)
 
         @device.inline
-        def see_gains(j: int, sign: Scalar, sums: Array, samples: Samples, pair: Pair) -> None:
+        def see_gains(j: int, sign: Scalar, sums: Array, samples: EpilogueSamples, pair: Pair) -> None:
             re, im, full = samples.model_re, samples.model_im, samples.matrices.full
             for k in range(n_corr):
                 x_re, x_im = element(place[k], j, sign, sums, samples)
@@ -141,7 +141,7 @@ def make_see(end: EpilogueKernel) -> Compiled:
         return see_gains
 
     @device.inline
-    def see_through(j: int, sign: Scalar, sums: Array, samples: Samples, pair: Pair) -> None:
+    def see_through(j: int, sign: Scalar, sums: Array, samples: EpilogueSamples, pair: Pair) -> None:
         jones, re, im, full = pair.jones, samples.model_re, samples.model_im, samples.matrices.full
         a_re, a_im = element(0, j, sign, sums, samples)
         b_re, b_im = element(1, j, sign, sums, samples)
@@ -173,7 +173,7 @@ def _make_element(end: EpilogueKernel) -> Compiled:
     n_stokes, n, n_corr, has_template = end.variant.n_stokes, end.n, end.n_corr, end.n_template > 0
 
     @device.inline
-    def element(i: int, j: int, sign: Scalar, sums: Array, samples: Samples) -> tuple[Scalar, Scalar]:
+    def element(i: int, j: int, sign: Scalar, sums: Array, samples: EpilogueSamples) -> tuple[Scalar, Scalar]:
         re, im = of_feeds(i, n_stokes, n, j, sign, sums)
         if has_template:
             for k in range(n_corr):
@@ -189,9 +189,10 @@ def _make_element(end: EpilogueKernel) -> Compiled:
 def make_pull(end: EpilogueKernel) -> Compiled:
     """Function that takes the weighted residuals of sample j from V to X.
 
-    In `Samples.re` and `im` those of X take their place, which templates are part of; `Samples.back` has them
-    in Stokes parameters, of all correlations of the feeds. What the matrices of the two antennas accumulate,
-    R A_q X^H and R^H A_p X, goes to `Pair.records`; of matrices that stay diagonal, R conj(X).
+    In `EpilogueSamples.re` and `im` those of X take their place, which templates are part of;
+    `EpilogueSamples.back` has them in Stokes parameters, of all correlations of the feeds. What the matrices
+    of the two antennas accumulate, R A_q X^H and R^H A_p X, goes to `Pair.records`; of matrices that stay
+    diagonal, R conj(X).
     """
     n_corr, n_stokes, width = end.n_corr, end.variant.n_stokes, end.width
     real = float32 if end.variant.single else float64
@@ -203,7 +204,7 @@ def make_pull(end: EpilogueKernel) -> Compiled:
     product_of_adjoint = _make_product(real, True, False)
 
     @device.inline
-    def look_up(jones: Array, offset: Scalar, into: Array) -> None:
+    def look_up(jones: Array, offset: int, into: Array) -> None:
         for k in range(4):
             into[k], into[4 + k] = real(jones[offset + 2 * k]), real(jones[offset + 2 * k + 1])
 
@@ -213,7 +214,7 @@ def make_pull(end: EpilogueKernel) -> Compiled:
             records[into + k] = matrix[k]
 
     @device.inline
-    def pull(j: int, sign: Scalar, samples: Samples, pair: Pair) -> None:
+    def pull(j: int, sign: Scalar, samples: EpilogueSamples, pair: Pair) -> None:
         x, p, q = samples.matrices.full, samples.matrices.first, samples.matrices.second
         seen, half, rest = samples.matrices.seen, samples.matrices.half, samples.matrices.rest
         look_up(pair.jones, pair.p, p)
@@ -251,7 +252,7 @@ def _make_pull_gains(
         records[into], records[into + 1] = re, im
 
     @device.inline
-    def pull_gains(j: int, sign: Scalar, samples: Samples, pair: Pair) -> None:
+    def pull_gains(j: int, sign: Scalar, samples: EpilogueSamples, pair: Pair) -> None:
         full = samples.matrices.full
         for k in range(n_corr):
             d = j * n_corr + k

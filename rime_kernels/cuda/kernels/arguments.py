@@ -60,7 +60,7 @@ class Results(NamedTuple):
     """Where a kernel leaves what it was launched for."""
 
     vis: Array  # complex (n_batch, rows of the slab, n_chan, n_corr), Jy
-    sums: Array  # float64 (n_batch times `misfit.n_kinds`, n_sum): partial sums of chi2 and what goes with it
+    sums: Array  # float64 (n_batch times `chi2_terms.n_kinds`, n_sum): partial sums of chi2 and others
 
 
 class _Typed:

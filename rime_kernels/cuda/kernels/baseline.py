@@ -15,12 +15,13 @@ from numba import float32, float64, uint32
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Scalar
 from rime_kernels.cuda.kernels import scalars
+from rime_kernels.physics import envelope
 
 
 class Stokes(NamedTuple):
     """The brightness of a source at one frequency, Jy; `i` alone counts where nothing is polarised."""
 
-    i: Scalar
+    i: int
     q: Scalar
     u: Scalar
     v: Scalar
@@ -70,7 +71,7 @@ def make_read_stokes(
     one, two = chosen if chosen is not None else (0, 1)
 
     @device.inline
-    def read_stokes(bright: Array, offset: Scalar) -> Stokes:
+    def read_stokes(bright: Array, offset: int) -> Stokes:
         z = bright[offset]
         stokes_q, stokes_u, stokes_v = real(0), real(0), real(0)
         if n_stokes == 4:
@@ -91,7 +92,7 @@ def make_read_first(single: bool, gaussian: bool, wide: bool) -> Compiled:
     real = float32 if single else float64
 
     @device.inline
-    def read_first(staged: Staged, offset: Scalar) -> AntennaTerm:
+    def read_first(staged: Staged, offset: int) -> AntennaTerm:
         z = staged.term[offset]
         along, across, along_low, across_low = real(0), real(0), real(0), real(0)
         if gaussian:
@@ -167,6 +168,7 @@ def make_product(single: bool, side: int, gaussian: bool, wide: bool) -> Compile
     Gives real and imaginary part, and the baseline's coordinates along and across the source (0 for a point).
     """
     real, exp2 = float32 if single else float64, scalars.exp2_function(single)
+    squared = device.inline(envelope.squared.py_func)
 
     @device.inline
     def product(first: AntennaTerm, second: Array, j: int) -> tuple[Scalar, Scalar, Scalar, Scalar]:
@@ -182,7 +184,7 @@ def make_product(single: bool, side: int, gaussian: bool, wide: bool) -> Compile
                 # Added last: high parts cancel most of each other, and a small rest meets a small number.
                 along += first.along_low - second[4 * side + j]
                 across += first.across_low - second[5 * side + j]
-            e = exp2(along * along + across * across)
+            e = exp2(squared(along, across))
             re *= e
             im *= e
         return re, im, along, across
@@ -195,7 +197,7 @@ def make_add_stokes(n_stokes: int, n: int) -> Compiled:
     """Function that adds brightness times a baseline's product to the sums, those of I at `offset`."""
 
     @device.inline
-    def add_stokes(sums: Array, offset: Scalar, stokes: Stokes, re: Scalar, im: Scalar) -> None:
+    def add_stokes(sums: Array, offset: int, stokes: Stokes, re: Scalar, im: Scalar) -> None:
         # One line for each sum, every offset a constant: see `tiles.kernel` on registers.
         sums[offset] += stokes.i * re
         if n_stokes == 1:
@@ -225,7 +227,7 @@ def make_weigh_residual(n_stokes: int, n: int, in_pairs: bool) -> Compiled:
     """
 
     @device.inline
-    def weigh_residual(rest: Array, offset: Scalar, stokes: Stokes) -> tuple[Scalar, Scalar]:
+    def weigh_residual(rest: Array, offset: int, stokes: Stokes) -> tuple[Scalar, Scalar]:
         re, im = stokes.i * rest[offset], stokes.i * rest[offset + n_stokes * n]
         if n_stokes == 4:
             re += stokes.q * rest[offset + n]

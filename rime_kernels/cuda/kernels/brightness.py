@@ -10,7 +10,11 @@ from numba import float64
 
 from rime_kernels import device
 from rime_kernels.arrays import Sources
-from rime_kernels.compile.types import Array, Compiled, Module
+from rime_kernels.compile.types import (
+    Array,
+    DeviceKernel,
+    Module,
+)
 from rime_kernels.cuda.kernels.reductions import make_block_reduce
 from rime_kernels.inputs import Variant
 from rime_kernels.physics import beam, brightness, envelope, form_codes, phase, spectral_forms
@@ -32,7 +36,7 @@ _faraday, _faraday_slopes, _C = brightness.faraday, brightness.faraday_slopes, p
 
 
 @functools.cache
-def make_geometry(tangent: bool) -> Compiled:
+def make_geometry(tangent: bool) -> DeviceKernel:
     """Kernel that fills directions (n_batch, n_source, 3) and Gaussian axes (n_batch, n_gaussian, 2, 3).
 
     As `phase.directions` and `envelope.projections` have them. n_point sources come before the Gaussians.
@@ -86,7 +90,7 @@ class SpectrumKernel(NamedTuple):
 @functools.cache
 def make_brightness(
     variant: Variant, beam_code: int, source_first: bool, spectrum: SpectrumKernel
-) -> Compiled:
+) -> DeviceKernel:
     """Kernel that fills B (n_batch, n_time or 1, n_chan, n_source), or with the last two axes exchanged.
 
     Stokes parameters times the spectral factor and the power of the beam that all antennas share, Q and U
@@ -180,7 +184,9 @@ def pull_threads() -> int:
 
 
 @functools.cache
-def make_pull_brightness(variant: Variant, beam_code: int, n_term: int, spectrum: SpectrumKernel) -> Compiled:
+def make_pull_brightness(
+    variant: Variant, beam_code: int, n_term: int, spectrum: SpectrumKernel
+) -> DeviceKernel:
     """Kernel in which a block goes back through the brightness of one entry, time and source.
 
     As `spectra.pull_brightness`, from `gradient` float64 (n_batch, n_time or 1, n_column, n_source, run,
@@ -295,22 +301,3 @@ def make_pull_brightness(variant: Variant, beam_code: int, n_term: int, spectrum
                         of_faraday[b, t, s, k, j - n_term - 2] = total
 
     return pull
-
-
-@functools.cache
-def make_batch_sums(n_thread: int) -> Compiled:
-    """Kernel in which block b sums values[b]: each thread every n_thread-th value, then a tree joins them."""
-    block_reduce = make_block_reduce(n_thread)
-
-    @device.kernel(0)
-    def sum_batch(values: Array, out: Array) -> None:
-        shared = cuda.shared.array(n_thread, float64)
-        b, thread = cuda.blockIdx.x, cuda.threadIdx.x
-        total = 0.0
-        for i in range(thread, values.shape[1], n_thread):
-            total += values[b, i]
-        total = block_reduce(thread, total, shared)
-        if thread == 0:
-            out[b] = total
-
-    return sum_batch

@@ -13,7 +13,13 @@ from typing import NamedTuple
 from numba import float64, int64, uint64
 
 from rime_kernels import device
-from rime_kernels.compile.types import Array, Compiled, Module, Scalar
+from rime_kernels.compile.types import (
+    Array,
+    Compiled,
+    DeviceKernel,
+    Module,
+    Scalar,
+)
 
 # The simulator replaces a global of this name while a kernel runs.
 cuda: Module = device.cuda
@@ -31,14 +37,14 @@ class CellTables(NamedTuple):
 class Span(NamedTuple):
     """The samples of a cell: rows by channels."""
 
-    row: Scalar  # where in `CellTables.rows` they begin
+    row: int  # where in `CellTables.rows` they begin
     chan: Scalar  # where in `CellTables.chans`
-    n_chan: Scalar
+    n_chan: int
     n: Scalar  # of all of them
 
 
 @device.inline
-def span_of(tables: CellTables, unit: Scalar) -> Span:
+def span_of(tables: CellTables, unit: int) -> Span:
     """The rows and channels of a baseline and a block of channels."""
     n_block = int64(tables.chan_start.size - 1)
     baseline, block = unit // n_block, unit % n_block
@@ -52,7 +58,7 @@ def make_place(n_corr: int) -> Compiled:
     """Function that gives where sample s of a span lies, of correlation c, among all samples."""
 
     @device.inline
-    def place(tables: CellTables, span: Span, s: Scalar, c: Scalar) -> Scalar:
+    def place(tables: CellTables, span: Span, s: int, c: int) -> Scalar:
         row = int64(tables.rows[span.row + s // span.n_chan])
         chan = int64(tables.chans[span.chan + s % span.n_chan])
         return uint64((row * int64(tables.chans.size) + chan) * n_corr + c)
@@ -61,7 +67,7 @@ def make_place(n_corr: int) -> Compiled:
 
 
 @functools.cache
-def make_cell_sums(n_corr: int, n_lane: int) -> Compiled:
+def make_cell_sums(n_corr: int, n_lane: int) -> DeviceKernel:
     """Kernel that sums w |V|^2 and w D conj(V), times `scale`: `out` float64 (3, n_cell).
 
     Model V, data D and weights w are flat, (n_row, n_chan, n_corr), rows in the order of time.
@@ -102,7 +108,7 @@ def make_cell_sums(n_corr: int, n_lane: int) -> Compiled:
 
 
 @functools.cache
-def make_cell_chi2(n_corr: int, n_lane: int) -> Compiled:
+def make_cell_chi2(n_corr: int, n_lane: int) -> DeviceKernel:
     """Kernel that sums w |D - g V|^2 of each cell into `out` float64 (1, n_cell).
 
     `gain` are real and imaginary parts of g, float64 (2 n_cell,); arrays otherwise as in `make_cell_sums`.
@@ -139,7 +145,7 @@ def make_cell_chi2(n_corr: int, n_lane: int) -> Compiled:
 
 
 @functools.cache
-def make_cell_slopes(n_corr: int, n_lane: int) -> Compiled:
+def make_cell_slopes(n_corr: int, n_lane: int) -> DeviceKernel:
     """Kernel that puts 2 a |g|^2 V + conj(b) conj(g) D in the place of V, and 0 where the weight is 0.
 
     `by_power` a, `by_real` and `by_imag` b (n_cell,), all three times `scale`, and `gain` g as real and

@@ -17,9 +17,9 @@ from rime_kernels.compile.types import Array, Compiled, Scalar
 from rime_kernels.cuda.kernels import scalars
 from rime_kernels.cuda.kernels.antennas import Pair, make_pull, make_see
 from rime_kernels.cuda.kernels.arguments import DataColumns
+from rime_kernels.cuda.kernels.chi2_terms import make_chi2_terms
 from rime_kernels.cuda.kernels.correlations import make_back, make_correlation
-from rime_kernels.cuda.kernels.misfit import make_misfit
-from rime_kernels.cuda.kernels.samples import EpilogueKernel, Samples
+from rime_kernels.cuda.kernels.samples import EpilogueKernel, EpilogueSamples
 from rime_kernels.physics import phase
 
 _turns = phase.turns
@@ -29,9 +29,9 @@ _turns = phase.turns
 def make_sample_chi2(end: EpilogueKernel) -> Compiled:
     """Function that adds chi2 of sample j of those at hand, or its logarithm, to a total in float64.
 
-    Before an adjoint the data of the sample become its weighted residuals, `Samples.back` has them in Stokes
-    parameters, and the last of `of_kind` has the sum that `misfit` makes for the derivative with respect to
-    the scaled degrees of freedom. `tail` is 1/scaled_dof.
+    Before an adjoint the data of the sample become its weighted residuals, `EpilogueSamples.back` has them in
+    Stokes parameters, and the last of `of_kind` has the sum that `chi2_terms` makes for the derivative with
+    respect to the scaled degrees of freedom. `tail` is 1/scaled_dof.
     """
     single, n_stokes, n_corr = end.variant.single, end.variant.n_stokes, end.n_corr
     real, n, width = float32 if single else float64, end.n, end.width
@@ -39,9 +39,9 @@ def make_sample_chi2(end: EpilogueKernel) -> Compiled:
     correlation, add_back = make_correlation(end.matrix, single), make_back(end.matrix, single, n_stokes)
     see, uses_jones = make_see(end), end.variant.jones
     pull = make_pull(end) if uses_jones and has_adjoint else _nothing_to_pull
-    misfit = make_misfit(end.variant.log, single, end.n_template, has_adjoint)
-    square_of, exact, nothing, more = misfit.square, misfit.exact, misfit.nothing, misfit.more
-    factor_of, total_of, is_large = misfit.factor, misfit.total, misfit.is_large
+    terms = make_chi2_terms(end.variant.log, single, end.n_template, has_adjoint)
+    square_of, exact, nothing, more = terms.square, terms.exact, terms.nothing, terms.more
+    factor_of, total_of, is_large = terms.factor, terms.total, terms.is_large
 
     @device.inline
     def sign_and_weight(weight: Scalar) -> tuple[Scalar, Scalar]:
@@ -51,7 +51,7 @@ def make_sample_chi2(end: EpilogueKernel) -> Compiled:
 
     @device.inline
     def sample_chi2(
-        total: Scalar, j: int, samples: Samples, sums: Array, tail: Scalar, of_kind: Array, pair: Pair
+        total: Scalar, j: int, samples: EpilogueSamples, sums: Array, tail: Scalar, of_kind: Array, pair: Pair
     ) -> Scalar:
         re, im, model_re, model_im = samples.re, samples.im, samples.model_re, samples.model_im
         if uses_jones:
@@ -98,7 +98,7 @@ def make_sample_chi2(end: EpilogueKernel) -> Compiled:
 
 
 @device.inline
-def _nothing_to_pull(j: int, sign: Scalar, samples: Samples, pair: Pair) -> None:
+def _nothing_to_pull(j: int, sign: Scalar, samples: EpilogueSamples, pair: Pair) -> None:
     """In place of what a kernel without matrices or without an adjoint never calls."""
 
 
@@ -145,7 +145,7 @@ def make_write_visibilities(end: EpilogueKernel) -> Compiled:
 
     @device.inline
     def write_visibilities(
-        vis: Array, b: int, row: int, c: int, sign: Scalar, sums: Array, samples: Samples, pair: Pair
+        vis: Array, b: int, row: int, c: int, sign: Scalar, sums: Array, samples: EpilogueSamples, pair: Pair
     ) -> None:
         see(0, sign, sums, samples, pair)
         for k in range(n_corr):

@@ -8,7 +8,11 @@ from dataclasses import dataclass
 from numba import float64, int64
 
 from rime_kernels import device
-from rime_kernels.compile.types import Array, Compiled, Module
+from rime_kernels.compile.types import (
+    Array,
+    DeviceKernel,
+    Module,
+)
 from rime_kernels.inputs import Variant
 from rime_kernels.physics import beam
 
@@ -86,7 +90,7 @@ def _power_of_two(n: int) -> int:
 
 
 @functools.cache
-def make_collect() -> Compiled:
+def make_collect() -> DeviceKernel:
     """Kernel that adds the records of some units to the totals of their groups, one unit after the other.
 
     `records` (n_batch, n_unit, n_column, n_copy, n_item), flat, units counted from `first_unit`; group g
@@ -121,7 +125,7 @@ def make_collect() -> Compiled:
 
 
 @functools.cache
-def make_row_totals() -> Compiled:
+def make_row_totals() -> DeviceKernel:
     """Kernel that sums `values` (n, n_term, n_item) over the terms, in their order: `out` (n, n_out).
 
     Of each `each` items the first `kept` are summed; the others are left out.
@@ -144,7 +148,7 @@ def make_row_totals() -> Compiled:
 
 
 @functools.cache
-def make_antenna_sums() -> Compiled:
+def make_antenna_sums() -> DeviceKernel:
     """Kernel that sums what rows accumulated by antenna: `out` (n_batch, n_time or 1, n_antenna, 2).
 
     `by_row` (n_batch, n_row, n_run, 4), flat. `rows` are twice the rows of each time and antenna in turn, 1

@@ -27,7 +27,7 @@ def make_envelope_of(profiles: tuple[RegisteredProfile, ...] | None) -> Compiled
 
     @device.inline
     def envelope_of(
-        sky: DeviceSky, b: Scalar, j: Scalar, along: Scalar, across: Scalar, nu: Scalar
+        sky: DeviceSky, b: int, j: int, along: Scalar, across: Scalar, nu: Scalar
     ) -> tuple[Scalar, Scalar]:
         p = sky.profile
         return visibility(
@@ -47,7 +47,7 @@ def make_slopes_of(profiles: tuple[RegisteredProfile, ...] | None) -> Compiled:
     slopes = make_slopes(profiles)
 
     @device.inline
-    def slopes_of(sky: DeviceSky, b: Scalar, j: Scalar, along: Scalar, across: Scalar, nu: Scalar) -> Scalar:
+    def slopes_of(sky: DeviceSky, b: int, j: int, along: Scalar, across: Scalar, nu: Scalar) -> Scalar:
         p = sky.profile
         return slopes(
             int32(sky.profile_kind[j]), along, across, p[b, j, 0], p[b, j, 1], p[b, j, 2], p[b, j, 3],

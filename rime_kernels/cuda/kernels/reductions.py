@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import functools
 import threading
+from typing import Any
 
-from numba import int32, uint32
+from numba import float64, int32, uint32
 
 from rime_kernels import device
-from rime_kernels.compile.types import Array, Compiled, Module, Scalar
+from rime_kernels.compile.types import (
+    Array,
+    Compiled,
+    DeviceKernel,
+    Module,
+    Scalar,
+)
 
 cuda: Module = device.cuda
 
@@ -48,7 +55,7 @@ def make_block_reduce(n_thread: int) -> Compiled:
     barrier = make_barrier()
 
     @device.inline
-    def block_reduce(thread: Scalar, value: Scalar, shown: Array) -> Scalar:
+    def block_reduce(thread: int, value: Scalar, shown: Array) -> Scalar:
         shown[thread] = value
         barrier()
         half = n_thread // 2
@@ -71,7 +78,7 @@ def make_shuffle_xor() -> Compiled:
         values: dict[int, Scalar] = {}  # one block runs at a time
 
         def swapped(value: Scalar, mask: int) -> Scalar:
-            thread: Scalar = threading.current_thread()
+            thread: Any = threading.current_thread()  # of the simulator
             # Two barriers: all threads have written before anyone reads, and have read before the next
             # exchange.
             values[thread.thread_id] = value
@@ -101,7 +108,7 @@ def make_warp_reduce(n_value: int, n_lane: int) -> Compiled:
     fold = make_warp_fold(n_value, 1, n_lane)
 
     @device.inline
-    def warp_reduce(thread: Scalar, value: Array, into: Array, first: Scalar) -> None:
+    def warp_reduce(thread: int, value: Array, into: Array, first: int) -> None:
         fold(thread, value)
         start = uint32(first)
         for k in range(n_halving):
@@ -128,7 +135,7 @@ def make_warp_fold(n_value: int, mask: int, n_lane: int) -> Compiled:
     rest = make_warp_fold(max(1, half), 2 * mask, n_lane)
 
     @device.inline
-    def halve(thread: Scalar, value: Array) -> None:
+    def halve(thread: int, value: Array) -> None:
         upper = (int32(thread) & int32(mask)) != 0
         for k in range(half):
             low, high = value[k], value[k + half]
@@ -136,8 +143,27 @@ def make_warp_fold(n_value: int, mask: int, n_lane: int) -> Compiled:
         rest(thread, value)
 
     @device.inline
-    def join(thread: Scalar, value: Array) -> None:
+    def join(thread: int, value: Array) -> None:
         value[0] += swapped(value[0], mask)
         rest(thread, value)
 
     return halve if half else join
+
+
+@functools.cache
+def make_batch_sums(n_thread: int) -> DeviceKernel:
+    """Kernel in which block b sums values[b]: each thread every n_thread-th value, then a tree joins them."""
+    block_reduce = make_block_reduce(n_thread)
+
+    @device.kernel(0)
+    def sum_batch(values: Array, out: Array) -> None:
+        shared = cuda.shared.array(n_thread, float64)
+        b, thread = cuda.blockIdx.x, cuda.threadIdx.x
+        total = 0.0
+        for i in range(thread, values.shape[1], n_thread):
+            total += values[b, i]
+        total = block_reduce(thread, total, shared)
+        if thread == 0:
+            out[b] = total
+
+    return sum_batch

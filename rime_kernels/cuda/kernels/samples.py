@@ -78,7 +78,7 @@ class Matrices(NamedTuple):
     rest: Array
 
 
-class Samples(NamedTuple):
+class EpilogueSamples(NamedTuple):
     """A thread's memory for the samples at hand, in working precision; sizes are those of
     `EpilogueKernel`.
     """

@@ -47,7 +47,7 @@ def cos_sin_function(single: bool, otherwise: Compiled) -> Compiled:
     cos, sin, two_pi = libdevice.fast_cosf, libdevice.fast_sinf, np.float32(2.0 * math.pi)
 
     @device.inline
-    def cos_sin(turns: float) -> Scalar:
+    def cos_sin(turns: float) -> tuple[float, float]:
         angle = two_pi * np.float32(turns - ((turns + _ROUNDING) - _ROUNDING))
         return cos(angle), sin(angle)
 
@@ -85,7 +85,7 @@ def exp2_function(single: bool) -> Compiled:
     most, infinite = np.int32(0x408F4000), np.int32(0x7FF00000)
 
     @device.inline
-    def exp2(x: float) -> Scalar:
+    def exp2(x: float) -> float:
         # The last bits of this sum are the whole number nearest to -x.
         shifted = _ROUNDING - x
         rest = (_ROUNDING - shifted) - x
@@ -108,7 +108,7 @@ def _exp2_instruction() -> Compiled:
     """The bare instruction: the library's function adds three more for results below 2^-126."""
 
     @device.intrinsic
-    def exp2(typing_context: Any, x: Scalar) -> Scalar:
+    def exp2(typing_context: Any, x: Scalar) -> tuple[Scalar, Scalar]:
         def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             of_float = ir.FunctionType(ir.FloatType(), [ir.FloatType()])
             code = "{.reg .f32 x; neg.f32 x, $1; ex2.approx.ftz.f32 $0, x;}"

@@ -9,7 +9,12 @@ from typing import NamedTuple
 from numba import complex128, float64, int64
 
 from rime_kernels import device
-from rime_kernels.compile.types import Array, Compiled, Module, Scalar
+from rime_kernels.compile.types import (
+    Array,
+    DeviceKernel,
+    Module,
+    Scalar,
+)
 from rime_kernels.cuda.kernels.reductions import make_block_reduce
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
 from rime_kernels.smearing.rotation import EARTH_RATE, turned_by
@@ -37,7 +42,7 @@ def _at(u: Scalar, v: Scalar, w: Scalar, angle: Scalar, pole: Pole) -> tuple[Sca
 
 
 @functools.cache
-def make_turn() -> Compiled:
+def make_turn() -> DeviceKernel:
     """Kernel that turns coordinates (n, 3) by `offset` of the interval of each, into `out`.
 
     `seconds` has an interval for each n / seconds.size of them.
@@ -55,7 +60,7 @@ def make_turn() -> Compiled:
 
 
 @functools.cache
-def make_add_scaled() -> Compiled:
+def make_add_scaled() -> DeviceKernel:
     """Kernel that adds `factor` times values to a total, or begins it with them; some rows of each entry.
 
     `values` (n_batch, .) flat; into `total`, as wide as `width`, from `first` on.
@@ -76,7 +81,7 @@ def make_add_scaled() -> Compiled:
 
 
 @functools.cache
-def make_residuals(log: bool) -> Compiled:
+def make_residuals(log: bool) -> DeviceKernel:
     """Kernel that puts V - D in the place of means V, and adds up what they do to chi2.
 
     Blocks of the first axis of the grid share the samples of an entry of the batch, which the second counts.
@@ -132,7 +137,7 @@ class Seen(NamedTuple):
 
 
 @functools.cache
-def make_add_templates(n_template: int, place: tuple[int, ...], shifted: bool, seen: bool) -> Compiled:
+def make_add_templates(n_template: int, place: tuple[int, ...], shifted: bool, seen: bool) -> DeviceKernel:
     """Kernel that adds all templates at a node of time and frequency, times its weight, to means of V.
 
     `template` (n_template, n_row, n_chan, n_corr), `factor` (n_batch, n_template, 4) as `Inputs.template`;
@@ -142,7 +147,7 @@ def make_add_templates(n_template: int, place: tuple[int, ...], shifted: bool, s
     first, second = tuple(k // 2 for k in place), tuple(k % 2 for k in place)
 
     @device.inline
-    def matrix_at(rows: Seen, b: Scalar, time: Scalar, c: Scalar, antenna: Scalar) -> Scalar:
+    def matrix_at(rows: Seen, b: int, time: int, c: int, antenna: int) -> Scalar:
         """Where the matrix of an antenna lies."""
         n_time, n_block = int64(rows.n_jones_time), int64(rows.n_jones_chan)
         block, of_chan = int64(rows.jones[b, time]), int64(rows.jones[b, n_time + c])

@@ -11,11 +11,9 @@ from rime_kernels.arrays import Sources
 from rime_kernels.cuda import jones
 from rime_kernels.cuda.kernels.tiles.parts import TileShape
 from rime_kernels.cuda.kernels.tiles.tensor_cores import N_COLUMN, N_ROW
-from rime_kernels.cuda.layouts.launch import Layout, Runs, Tiles
-from rime_kernels.cuda.layouts.tile_table import Bundle, TileTable, tile_table
-from rime_kernels.cuda.shapes.choice import Size, kernel_kind, row_shape, tile_shape
-from rime_kernels.cuda.shapes.model import grown
-from rime_kernels.cuda.shapes.tensor_core_shapes import (
+from rime_kernels.cuda.launch_shapes.choice import Size, kernel_kind, row_shape, tile_shape
+from rime_kernels.cuda.launch_shapes.model import grown
+from rime_kernels.cuda.launch_shapes.tensor_core_shapes import (
     LEAST_TENSOR_CORE_FILL,
     fitted_tensor_cores,
     full_enough,
@@ -23,6 +21,8 @@ from rime_kernels.cuda.shapes.tensor_core_shapes import (
     tensor_core_shape,
     tensor_cores_faster,
 )
+from rime_kernels.cuda.layouts.launch import Layout, Runs, Tiles
+from rime_kernels.cuda.layouts.tile_table import Bundle, TileTable, tile_table
 from rime_kernels.geometry import RowTable
 from rime_kernels.inputs import Constants, Variant
 

@@ -10,7 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rime_kernels import device
-from rime_kernels.compile.types import Compiled, DeviceArray, Record, Stream
+from rime_kernels.compile.types import (
+    DeviceArray,
+    DeviceKernel,
+    Record,
+    Stream,
+)
 from rime_kernels.cuda.kernels.arguments import DataColumns, DeviceSky, Results, typed
 from rime_kernels.cuda.kernels.jones.rows import make_row_sums as make_jones_row_sums
 from rime_kernels.cuda.kernels.jones.tiles import make_tile_sums as make_jones_tile_sums
@@ -21,8 +26,8 @@ from rime_kernels.cuda.kernels.tiles import parts as tile_parts
 from rime_kernels.cuda.kernels.tiles import tensor_cores
 from rime_kernels.cuda.kernels.tiles.parts import TileKernel, TileRecords, TileShape, TileTables, TileWork
 from rime_kernels.cuda.kernels.tiles.tensor_core_adjoint import ResidualInput
+from rime_kernels.cuda.launch_shapes.tensor_core_shapes import has_adjoint_kernel, mixed_shape
 from rime_kernels.cuda.layouts.tile_table import TileTable
-from rime_kernels.cuda.shapes.tensor_core_shapes import has_adjoint_kernel, mixed_shape
 from rime_kernels.geometry import RowTable
 from rime_kernels.inputs import Constants, Inputs, Variant
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
@@ -206,8 +211,8 @@ class Tiles:
         )  # fmt: skip
 
     def launch_adjoint(
-        self, kernel: Compiled, n_thread: int, slab: Slab, arrays: Arrays, share: Share, rest: ResidualInput,
-        stream: Stream,
+        self, kernel: DeviceKernel, n_thread: int, slab: Slab, arrays: Arrays, share: Share,
+        rest: ResidualInput, stream: Stream,
     ) -> None:  # fmt: skip
         """Launch a kernel in which sources accumulate from residuals."""
         work, n_block = self._work(slab, arrays, share)
@@ -323,7 +328,7 @@ class Runs:
             self.launch_kernel(row_kernel.make_row_sums(key), slab, arrays, stream, typed(self._no_records))
 
     def launch_kernel(
-        self, kernel: Compiled, slab: Slab, arrays: Arrays, stream: Stream, *more: Record
+        self, kernel: DeviceKernel, slab: Slab, arrays: Arrays, stream: Stream, *more: Record
     ) -> None:
         """Launch a kernel that is given more arguments than all such kernels have."""
         n_row = slab.place.stop - slab.place.start

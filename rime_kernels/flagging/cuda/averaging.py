@@ -10,7 +10,13 @@ from numba import float32, float64, uint8
 from numpy.typing import NDArray
 
 from rime_kernels import device
-from rime_kernels.compile.types import Array, Compiled, DeviceArray, Module, Scalar
+from rime_kernels.compile.types import (
+    Array,
+    DeviceArray,
+    DeviceKernel,
+    Module,
+    Scalar,
+)
 from rime_kernels.flagging.cuda import spectra
 from rime_kernels.flagging.cuda.transposition import transpose_into
 from rime_kernels.flagging.options import LEFT, SpectrumOptions
@@ -21,13 +27,14 @@ cuda: Module = device.cuda
 @device.inline
 def _weight_of(real: Scalar, imag: Scalar, weight: Scalar) -> Scalar:
     """The weight of a visibility; 0 where it does not count."""
+    # Comparisons with NaN are false: neither NaN nor infinity counts.
     infinity = float32(float("inf"))
     counts = weight > float32(0.0) and weight < infinity and abs(real) < infinity and abs(imag) < infinity
     return weight if counts else float32(0.0)
 
 
 @functools.cache
-def make_amplitudes() -> Compiled:
+def make_amplitudes() -> DeviceKernel:
     """Kernel of amplitudes float32 (n_row, n_chan n_corr), infinite where they are flagged or do not count.
 
     There is a block for each row. Visibilities are float32 (n_row, n_chan n_corr, 2), weights float32 and
@@ -36,9 +43,11 @@ def make_amplitudes() -> Compiled:
 
     @device.kernel(0)
     def amplitudes(vis: Array, weight: Array, flag: Array, out: Array) -> None:
+        # Neighbouring threads take neighbouring numbers, so that a warp reads whole lines.
         row = cuda.blockIdx.x
         for i in range(cuda.threadIdx.x, out.shape[1], cuda.blockDim.x):
             real, imag = vis[row, i, 0], vis[row, i, 1]
+            # Infinity is above all numbers: medians leave these samples out.
             size = float32(float("inf"))
             if flag[row, i] == 0 and _weight_of(real, imag, weight[row, i]) > float32(0.0):
                 size = float32(math.sqrt(real * real + imag * imag))
@@ -48,7 +57,7 @@ def make_amplitudes() -> Compiled:
 
 
 @functools.cache
-def make_accumulate(finds: bool) -> Compiled:
+def make_accumulate(finds: bool) -> DeviceKernel:
     """Kernel that adds an integration to the sums; blocks along x are of rows, whose threads walk the cells.
 
     Visibilities are float32 (n_row, n_chan, n_corr, 2), real and imaginary; weights float32 and flags uint8
@@ -70,6 +79,7 @@ def make_accumulate(finds: bool) -> Compiled:
         row, n_row, n_chan, n_corr = cuda.blockIdx.x, vis.shape[0], vis.shape[1], vis.shape[2]
         for i in range(cuda.threadIdx.x, sums.shape[1] * n_corr, cuda.blockDim.x):
             cell, corr = i // n_corr, i % n_corr
+            # A thread has a cell to itself and adds its channels in order: the bits repeat.
             real, imag, total = float64(0.0), float64(0.0), float64(0.0)
             is_flagged = True
             for c in range(cell * channels, min(n_chan, cell * channels + channels)):
@@ -79,6 +89,7 @@ def make_accumulate(finds: bool) -> Compiled:
                     if finds and found[corr * n_row + row, c] != 0:
                         flag[row, c, corr] = uint8(1)
                     if flag[row, c, corr] != 0:
+                        # A cell that is flagged whole still has a value, of its flagged samples.
                         kept *= LEFT
                     else:
                         is_flagged = False
@@ -118,6 +129,7 @@ class DeviceSums:
         """Amplitudes by channel float32 (n_chan, n_corr n_row), infinite where they are left out."""
         n_row, n_chan, n_corr = self._shape
         n = n_chan * n_corr
+        # Written as rows lie, then transposed: medians walk along channels of many rows side by side.
         by_row = self._work.array("amplitude", (n_row, n), np.float32)
         make_amplitudes()[n_row, _threads()](
             _parts(vis).reshape(n_row, n, 2), weight.reshape(n_row, n), self._flag.reshape(n_row, n), by_row
@@ -134,6 +146,7 @@ class DeviceSums:
 
     def average(self, vis: DeviceArray, weight: DeviceArray, found: DeviceArray | None) -> None:
         """Add visibilities to the sums, and flags of what was found to those of this integration."""
+        # A kernel has all its arguments, also where it does not read one.
         nothing = self._work.array("nothing", (1, 1), np.uint8)
         make_accumulate(found is not None)[self._shape[0], _threads()](
             _parts(vis).reshape(*self._shape, 2), weight, self._flag, nothing if found is None else found,

@@ -11,7 +11,12 @@ import functools
 from numba import float32, float64, int32, uint8
 
 from rime_kernels import device
-from rime_kernels.compile.types import Array, Compiled, Module, Scalar
+from rime_kernels.compile.types import (
+    Array,
+    DeviceKernel,
+    Module,
+    Scalar,
+)
 from rime_kernels.cuda.kernels.reductions import make_block_reduce
 from rime_kernels.flagging.lines import RANK_MARGIN
 
@@ -21,7 +26,7 @@ CLEAR, GIVEN, EXTENSION, RANK, WHOLE_CHANNEL, WHOLE_TIME = 0, 1, 6, 7, 8, 9
 
 
 @functools.cache
-def make_deviate() -> Compiled:
+def make_deviate() -> DeviceKernel:
     """Kernel of deviations from the background, and of their sizes.
 
     Deviations are 0 where a sample was left out from the start. Sizes are infinite where its code is not 0,
@@ -42,7 +47,7 @@ def make_deviate() -> Compiled:
 
 
 @functools.cache
-def make_sizes() -> Compiled:
+def make_sizes() -> DeviceKernel:
     """Kernel of the sizes of float32 numbers, infinite where their codes are not 0."""
 
     @device.kernel(0)
@@ -55,7 +60,7 @@ def make_sizes() -> Compiled:
 
 
 @functools.cache
-def make_reject() -> Compiled:
+def make_reject() -> DeviceKernel:
     """Kernel that takes samples out of a background: those whose deviations are many times the noise.
 
     Parameters of the kernel: deviations (n_line, n_chan), the sums and weights that are set to 0, the chunk
@@ -65,7 +70,7 @@ def make_reject() -> Compiled:
 
     @device.kernel(0)
     def reject(
-        deviation: Array, total: Array, weight: Array, chunk_of: Array, n_line: Scalar, n_found: Array,
+        deviation: Array, total: Array, weight: Array, chunk_of: Array, n_line: int, n_found: Array,
         middle: Array, limit: Scalar,
     ) -> None:  # fmt: skip
         line, w = cuda.blockIdx.x, cuda.blockIdx.x // n_line
@@ -79,7 +84,7 @@ def make_reject() -> Compiled:
 
 
 @functools.cache
-def make_spectrum() -> Compiled:
+def make_spectrum() -> DeviceKernel:
     """Kernel that makes spectra of medians over time: 0, and left out, where a channel has no sample.
 
     There is a block for each waterfall. Medians are of channels: int32 (n_waterfall n_chan, 1) and float32
@@ -100,11 +105,11 @@ def make_spectrum() -> Compiled:
 
 
 @functools.cache
-def make_mark() -> Compiled:
+def make_mark() -> DeviceKernel:
     """Kernel that gives a code to clear samples that were found; `n_line` lines share what was found."""
 
     @device.kernel(0)
-    def mark(code: Array, found: Array, n_line: Scalar, cause: Scalar) -> None:
+    def mark(code: Array, found: Array, n_line: int, cause: Scalar) -> None:
         line, shared = cuda.blockIdx.x, cuda.blockIdx.x // n_line
         for c in range(cuda.threadIdx.x, code.shape[1], cuda.blockDim.x):
             if code[line, c] == CLEAR and found[shared, c]:
@@ -114,7 +119,7 @@ def make_mark() -> Compiled:
 
 
 @functools.cache
-def make_mark_lines() -> Compiled:
+def make_mark_lines() -> DeviceKernel:
     """Kernel that gives a code to the clear samples of the lines that were found, uint8 (n_line, 1)."""
 
     @device.kernel(0)
@@ -128,11 +133,11 @@ def make_mark_lines() -> Compiled:
 
 
 @functools.cache
-def make_extend() -> Compiled:
+def make_extend() -> DeviceKernel:
     """Kernel that flags what is next to flags; codes (n_line, n_chan), `n_line` of each waterfall."""
 
     @device.kernel(0)
-    def extend(code: Array, out: Array, n_line: Scalar, half_time: Scalar, half_chan: Scalar) -> None:
+    def extend(code: Array, out: Array, n_line: int, half_time: Scalar, half_chan: Scalar) -> None:
         line = cuda.blockIdx.x
         start = line // n_line * n_line
         # The extension stays within the waterfall: lines of the next one follow in the same array.
@@ -151,7 +156,7 @@ def make_extend() -> Compiled:
 
 
 @functools.cache
-def make_rank() -> Compiled:
+def make_rank() -> DeviceKernel:
     """Kernel of the scale-invariant rank operator along the second axis of codes (n_waterfall, n, m).
 
     Blocks along x are of waterfalls, along y of the last axis; a thread walks one line. `sums` is workspace,
@@ -194,7 +199,7 @@ def make_rank() -> Compiled:
 
 
 @functools.cache
-def make_wholes(n_thread: int) -> Compiled:
+def make_wholes(n_thread: int) -> DeviceKernel:
     """Kernel that says of which lines of codes (n_line, n) more than a share was found; a block for each."""
     block_reduce = make_block_reduce(n_thread)
 
@@ -216,14 +221,14 @@ def make_wholes(n_thread: int) -> Compiled:
 
 
 @functools.cache
-def make_mark_wholes() -> Compiled:
+def make_mark_wholes() -> DeviceKernel:
     """Kernel that flags clear samples of whole channels and integrations.
 
     These are bool (n_waterfall n_chan,) and (n_line,).
     """
 
     @device.kernel(0)
-    def mark_wholes(code: Array, channel: Array, time: Array, n_line: Scalar) -> None:
+    def mark_wholes(code: Array, channel: Array, time: Array, n_line: int) -> None:
         line, n_chan = cuda.blockIdx.x, code.shape[1]
         first = line // n_line * n_chan
         for c in range(cuda.threadIdx.x, n_chan, cuda.blockDim.x):

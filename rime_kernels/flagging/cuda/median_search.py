@@ -12,10 +12,19 @@ from numpy.typing import NDArray
 
 from rime_kernels import device
 from rime_kernels.compile.call_lock import CALL_LOCK
-from rime_kernels.compile.types import Array, Compiled, DeviceArray, Module, Record, Scalar, Stream
-from rime_kernels.cuda.shapes.choice import flagging_shape
-from rime_kernels.cuda.shapes.families import MAX_THREAD, WARP, most_registers
-from rime_kernels.cuda.shapes.flagging import NOISE, NoiseShape
+from rime_kernels.compile.types import (
+    Array,
+    Compiled,
+    DeviceArray,
+    DeviceKernel,
+    Module,
+    Record,
+    Scalar,
+    Stream,
+)
+from rime_kernels.cuda.launch_shapes.choice import flagging_shape
+from rime_kernels.cuda.launch_shapes.families import MAX_THREAD, WARP, most_registers
+from rime_kernels.cuda.launch_shapes.flagging import NOISE, NoiseShape
 
 cuda: Module = device.cuda
 SIGN = 0x7FFFFFFF
@@ -75,10 +84,10 @@ class _SearchBlock(NamedTuple):
     """
 
     bits: Array
-    first: Scalar
+    first: int
     stop: Scalar
     begin: Scalar
-    end: Scalar
+    end: int
     kept: Array
     bounds: Array
     totals: Array
@@ -260,7 +269,7 @@ def _make_functions(cut: SearchShape) -> _Functions:
 
 
 @functools.cache
-def make_medians(cut: SearchShape) -> Compiled:
+def make_medians(cut: SearchShape) -> DeviceKernel:
     """Kernel of the middle of the sizes of float32 numbers in rectangles.
 
     There is a block for each rectangle: blocks along x are of `n_row` lines, one where threads hold numbers,
@@ -274,7 +283,7 @@ def make_medians(cut: SearchShape) -> Compiled:
     n_bound, n_kept, n_own = cut.n_bound, max(1, cut.n_each), max(3, cut.n_bound)
 
     @device.kernel(most_registers(cut.n_thread))
-    def medians(bits: Array, n_row: Scalar, edges: Array, n_found: Array, out: Array) -> None:
+    def medians(bits: Array, n_row: int, edges: Array, n_found: Array, out: Array) -> None:
         group, chunk = cuda.blockIdx.x, cuda.blockIdx.y
         sums = cuda.shared.array((N_TURN, n_bound), int32)
         minima = cuda.shared.array((N_TURN, 2), int32)
@@ -301,7 +310,7 @@ def make_medians(cut: SearchShape) -> Compiled:
 
 
 @functools.cache
-def make_percentiles(cut: SearchShape) -> Compiled:
+def make_percentiles(cut: SearchShape) -> DeviceKernel:
     """Kernel of the bits of percentiles, int32 (n_line, n_share); -1 where a line has no number.
 
     There is a block for each line.

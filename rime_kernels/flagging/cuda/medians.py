@@ -7,13 +7,18 @@ import functools
 from numba import float32, int32, uint32
 
 from rime_kernels import device
-from rime_kernels.compile.types import Array, Compiled, Module, Scalar
+from rime_kernels.compile.types import (
+    Array,
+    DeviceKernel,
+    Module,
+    Scalar,
+)
 
 cuda: Module = device.cuda
 
 
 @functools.cache
-def make_deviations(width: int) -> Compiled:
+def make_deviations(width: int) -> DeviceKernel:
     """Kernel of deviations from running medians of `width` channels.
 
     Each thread walks a part of the band of one spectrum, and keeps the samples of the window sorted.

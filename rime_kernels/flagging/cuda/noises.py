@@ -9,7 +9,14 @@ import numpy as np
 from numba import float32, float64, int32, uint8
 
 from rime_kernels import device
-from rime_kernels.compile.types import Array, Compiled, DeviceArray, Module, Scalar, Stream
+from rime_kernels.compile.types import (
+    Array,
+    DeviceArray,
+    DeviceKernel,
+    Module,
+    Scalar,
+    Stream,
+)
 from rime_kernels.flagging.cuda.median_search import find_medians
 from rime_kernels.flagging.lines import MAD_NORMAL, MIN_SAMPLES
 from rime_kernels.flagging.noises import VARIANCE, drawn, errors_from
@@ -18,7 +25,7 @@ cuda: Module = device.cuda
 
 
 @device.inline
-def _noise_of(n: Scalar, middle: Array, i: Scalar, j: Scalar) -> Scalar:
+def _noise_of(n: Scalar, middle: Array, i: int, j: int) -> Scalar:
     """A noise from the middle two of deviations; 0 where they are of too few."""
     noise = 0.0
     if n >= MIN_SAMPLES:
@@ -27,12 +34,12 @@ def _noise_of(n: Scalar, middle: Array, i: Scalar, j: Scalar) -> Scalar:
 
 
 @device.inline
-def _median_of(middle: Array, i: Scalar, j: Scalar) -> Scalar:
+def _median_of(middle: Array, i: int, j: int) -> Scalar:
     return 0.5 * (float64(middle[i, j, 0]) + float64(middle[i, j, 1]))
 
 
 @functools.cache
-def make_noises() -> Compiled:
+def make_noises() -> DeviceKernel:
     """Kernel of the noises float32 (n_line, n_chunk) of lines, infinite where they are not known.
 
     Given are how many deviations count and their middle two, int32 (n_line, n_chunk) and float32
@@ -51,7 +58,7 @@ def make_noises() -> Compiled:
 
 
 @functools.cache
-def make_errors() -> Compiled:
+def make_errors() -> DeviceKernel:
     """Kernel of how far noises are from the common one of `n_line` lines, in their errors.
 
     Given and found is float32 (n_line, n_chunk), infinite where a noise is not known; the common noises are
@@ -59,7 +66,7 @@ def make_errors() -> Compiled:
     """
 
     @device.kernel(0)
-    def errors(noise: Array, n_found: Array, common: Array, n_line: Scalar, out: Array) -> None:
+    def errors(noise: Array, n_found: Array, common: Array, n_line: int, out: Array) -> None:
         line = cuda.blockIdx.x
         for chunk in range(cuda.threadIdx.x, noise.shape[1], cuda.blockDim.x):
             own, far = float64(noise[line, chunk]), float("inf")
@@ -72,14 +79,14 @@ def make_errors() -> Compiled:
 
 
 @functools.cache
-def make_share() -> Compiled:
+def make_share() -> DeviceKernel:
     """Kernel that draws noises to each other, in place, by `rime_kernels.flagging.noises.drawn`.
 
     As of `make_errors`, and the middle two of the errors, float32 (n_waterfall, 1, 2).
     """
 
     @device.kernel(0)
-    def share(noise: Array, n_found: Array, common: Array, errors: Array, n_line: Scalar) -> None:
+    def share(noise: Array, n_found: Array, common: Array, errors: Array, n_line: int) -> None:
         line, w = cuda.blockIdx.x, cuda.blockIdx.x // n_line
         for chunk in range(cuda.threadIdx.x, noise.shape[1], cuda.blockDim.x):
             own = float64(noise[line, chunk])
@@ -92,7 +99,7 @@ def make_share() -> Compiled:
 
 
 @functools.cache
-def make_log_noises() -> Compiled:
+def make_log_noises() -> DeviceKernel:
     """Kernel of the logarithms of the noises of integrations, of their codes and their errors.
 
     There is a block for each waterfall. Given are how many deviations of each integration count and their
@@ -121,7 +128,7 @@ def make_log_noises() -> Compiled:
 
 
 @functools.cache
-def make_raise() -> Compiled:
+def make_raise() -> DeviceKernel:
     """Kernel that raises noises float32 (n_waterfall, 1) to medians, given by their middle two.
 
     There is a thread for each waterfall.
@@ -137,7 +144,7 @@ def make_raise() -> Compiled:
 
 
 @functools.cache
-def make_thresholds() -> Compiled:
+def make_thresholds() -> DeviceKernel:
     """Kernel of thresholds float32 (n_line, n_chunk, n_window) from noises float32 (n_line, n_chunk).
 
     Blocks along x are of lines, along y of chunks, with one thread for each window. `n_line` lines are of one
@@ -146,7 +153,7 @@ def make_thresholds() -> Compiled:
 
     @device.kernel(0)
     def thresholds(
-        noise: Array, n_of_all: Array, of_all: Array, n_line: Scalar, scales: Array, out: Array
+        noise: Array, n_of_all: Array, of_all: Array, n_line: int, scales: Array, out: Array
     ) -> None:
         line, chunk, k = cuda.blockIdx.x, cuda.blockIdx.y, cuda.threadIdx.x
         known = float64(noise[line, chunk])
@@ -160,7 +167,7 @@ def make_thresholds() -> Compiled:
 
 
 @functools.cache
-def make_spectrum_thresholds() -> Compiled:
+def make_spectrum_thresholds() -> DeviceKernel:
     """Kernel of thresholds float32 (n_spectrum, 1, n_window) of spectra; a thread for each.
 
     Given are amplitudes float32 (n_chan, n_spectrum), infinite where they are left out, how many deviations

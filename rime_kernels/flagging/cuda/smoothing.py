@@ -8,7 +8,14 @@ import numpy as np
 from numba import float32
 
 from rime_kernels import device
-from rime_kernels.compile.types import Array, Compiled, DeviceArray, Module, Scalar, Stream
+from rime_kernels.compile.types import (
+    Array,
+    DeviceArray,
+    DeviceKernel,
+    Module,
+    Scalar,
+    Stream,
+)
 
 cuda: Module = device.cuda
 N_EACH = 5
@@ -18,7 +25,7 @@ N_TAP, N_UNROLLED = 64, 8
 
 
 @functools.cache
-def make_smooth(n_thread: int, n_each: int, n_tap: int, n_unrolled: int) -> Compiled:
+def make_smooth(n_thread: int, n_each: int, n_tap: int, n_unrolled: int) -> DeviceKernel:
     """Kernel that convolves lines of two arrays with the same weights; beyond the ends, all is 0.
 
     Blocks along x are of lines, along y of `n_thread` times `n_each` numbers of a line. Arrays are float32
@@ -28,13 +35,13 @@ def make_smooth(n_thread: int, n_each: int, n_tap: int, n_unrolled: int) -> Comp
     n_shared, n_kept = n_own + n_tap, n_each + n_unrolled - 1
 
     @device.inline
-    def load(given: Array, line: Scalar, first: Scalar, out: Array) -> None:
+    def load(given: Array, line: Scalar, first: int, out: Array) -> None:
         for j in range(cuda.threadIdx.x, n_shared, n_thread):
             c = first + j
             out[j] = given[line, c] if c >= 0 and c < given.shape[1] else float32(0.0)
 
     @device.inline
-    def add(values: Array, weights: Array, offset: Scalar, tap: Scalar, kept: Array, total: Array) -> None:
+    def add(values: Array, weights: Array, offset: int, tap: Scalar, kept: Array, total: Array) -> None:
         for j in range(n_kept):
             # Each number read from shared memory serves n_each outputs: n_each + n_unrolled - 1 reads for
             # n_each times n_unrolled multiply-adds.
@@ -96,7 +103,7 @@ def smooth_lines(
 
 
 @functools.cache
-def make_parts() -> tuple[Compiled, Compiled]:
+def make_parts() -> tuple[DeviceKernel, DeviceKernel]:
     """Kernels that split what is smoothed into sums and weights, and that divide them again.
 
     There is a block for each line. `split` gives float32 (n_line, n): 0 and 0 where a sample
@@ -123,7 +130,7 @@ def make_parts() -> tuple[Compiled, Compiled]:
 
 
 @functools.cache
-def make_interpolate() -> Compiled:
+def make_interpolate() -> DeviceKernel:
     """Kernel that fills NaN along the second axis of float32 (n_waterfall, n_chan, n_time), linearly.
 
     Blocks along x are of waterfalls, along y of times; a thread walks all channels of one. Beyond the first

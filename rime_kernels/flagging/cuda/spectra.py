@@ -8,8 +8,8 @@ from numpy.typing import ArrayLike, NDArray
 from rime_kernels import device
 from rime_kernels.compile.call_lock import CALL_LOCK
 from rime_kernels.compile.types import DeviceArray
-from rime_kernels.cuda.shapes.choice import flagging_shape
-from rime_kernels.cuda.shapes.flagging import MEDIAN, MedianShape
+from rime_kernels.cuda.launch_shapes.choice import flagging_shape
+from rime_kernels.cuda.launch_shapes.flagging import MEDIAN, MedianShape
 from rime_kernels.flagging.cuda.median_search import find_medians
 from rime_kernels.flagging.cuda.medians import make_deviations
 from rime_kernels.flagging.cuda.noises import make_spectrum_thresholds

@@ -8,10 +8,19 @@ from typing import NamedTuple
 from numba import float32, int32, uint32
 
 from rime_kernels import device
-from rime_kernels.compile.types import Array, Compiled, DeviceArray, Module, Record, Scalar, Stream
-from rime_kernels.cuda.shapes.choice import flagging_shape
-from rime_kernels.cuda.shapes.families import WARP, most_registers
-from rime_kernels.cuda.shapes.flagging import RUNS, RunShape
+from rime_kernels.compile.types import (
+    Array,
+    Compiled,
+    DeviceArray,
+    DeviceKernel,
+    Module,
+    Record,
+    Scalar,
+    Stream,
+)
+from rime_kernels.cuda.launch_shapes.choice import flagging_shape
+from rime_kernels.cuda.launch_shapes.families import WARP, most_registers
+from rime_kernels.cuda.launch_shapes.flagging import RUNS, RunShape
 
 cuda: Module = device.cuda
 
@@ -62,8 +71,8 @@ class _RunBlock(NamedTuple):
     bounds: Array
     begins: Array
     found: Array
-    first: Scalar
-    last: Scalar
+    first: int
+    last: int
 
 
 def _make_bits(n_each: int) -> Compiled:
@@ -173,7 +182,7 @@ def _make_windows(k: int, n_window: int, n_each: int, two_sided: bool) -> Compil
 
 
 @functools.cache
-def make_sum_threshold(n_window: int, n_thread: int, n_each: int, two_sided: bool) -> Compiled:
+def make_sum_threshold(n_window: int, n_thread: int, n_each: int, two_sided: bool) -> DeviceKernel:
     """Kernel of SumThreshold: blocks along x are of lines, along y of pieces of a chunk, along z of chunks.
 
     A block holds `n_thread` times `n_each` samples, those of its halo included. Deviations are float32

@@ -8,15 +8,21 @@ import numba
 import numpy as np
 
 from rime_kernels import device
-from rime_kernels.compile.types import Array, Compiled, DeviceArray, Module, Stream
-from rime_kernels.cuda.shapes.choice import flagging_shape
-from rime_kernels.cuda.shapes.flagging import TRANSPOSITION, TransposeShape
+from rime_kernels.compile.types import (
+    Array,
+    DeviceArray,
+    DeviceKernel,
+    Module,
+    Stream,
+)
+from rime_kernels.cuda.launch_shapes.choice import flagging_shape
+from rime_kernels.cuda.launch_shapes.flagging import TRANSPOSITION, TransposeShape
 
 cuda: Module = device.cuda
 
 
 @functools.cache
-def make_transpose(shape: TransposeShape, kind: type) -> Compiled:
+def make_transpose(shape: TransposeShape, kind: type) -> DeviceKernel:
     """Kernel that transposes matrices (n_matrix, n, m) of a type of NumPy into (n_matrix, m, n).
 
     Blocks along x are of columns, along y of rows, along z of matrices, with (side, side / n_each) threads.

@@ -10,7 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rime_kernels import device
-from rime_kernels.compile.types import Array, Compiled, DeviceArray, Scalar
+from rime_kernels.compile.types import (
+    Array,
+    DeviceArray,
+    DeviceKernel,
+    Scalar,
+)
 from rime_kernels.flagging.cuda import marks, smoothing
 from rime_kernels.flagging.cuda.median_search import find_medians
 from rime_kernels.flagging.cuda.noises import (
@@ -329,7 +334,7 @@ class Lane:
         find_medians(lines, n_row, edges, found, self._stream)
         return found
 
-    def _over(self, kernel: Compiled, arrays: Sequence[DeviceArray], *others: Array | Scalar) -> None:
+    def _over(self, kernel: DeviceKernel, arrays: Sequence[DeviceArray], *others: Array | Scalar) -> None:
         """Launch a kernel over the lines and numbers of the first of some arrays of three axes."""
         lines = [_lines(each) for each in arrays]
         n_line, m = lines[0].shape

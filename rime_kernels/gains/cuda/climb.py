@@ -8,7 +8,13 @@ import math
 from numba import float64, int64
 
 from rime_kernels import device
-from rime_kernels.compile.types import Array, Compiled, Module, Scalar
+from rime_kernels.compile.types import (
+    Array,
+    Compiled,
+    DeviceKernel,
+    Module,
+    Scalar,
+)
 from rime_kernels.cuda.kernels.reductions import make_barrier, make_block_reduce
 from rime_kernels.gains.cuda.parts import (
     GainGroup,
@@ -40,9 +46,7 @@ def make_longest(shape: GroupShape) -> Compiled:
     n_thread, barrier = shape.n_thread, make_barrier()
 
     @device.inline
-    def longest_of(
-        thread: Scalar, group: GainGroup, tables: GroupTables, step: Array, shown: Array
-    ) -> Scalar:
+    def longest_of(thread: int, group: GainGroup, tables: GroupTables, step: Array, shown: Array) -> Scalar:
         longest = 0.0
         for place in range(group.place + thread, group.end, n_thread):
             log, phase = log_gain(tables, place, step)
@@ -78,8 +82,8 @@ def make_direction(shape: GroupShape) -> Compiled:
 
     @device.inline
     def direction(
-        thread: Scalar, group: GainGroup, tables: GroupTables, priors: Priors, sums: Array, state: State,
-        sweep: Sweep, room: Room, x: Array, slope: Array, last: Scalar, has_inverse: Scalar, step: Array,
+        thread: int, group: GainGroup, tables: GroupTables, priors: Priors, sums: Array, state: State,
+        sweep: Sweep, room: Room, x: Array, slope: Array, last: int, has_inverse: Scalar, step: Array,
     ) -> tuple[Scalar, Scalar, Scalar]:  # fmt: skip
         gain, is_new, is_known = math.nan, False, has_inverse
         while True:
@@ -113,7 +117,7 @@ def make_near(shape: GroupShape) -> Compiled:
 
     @device.inline
     def near(
-        thread: Scalar, group: GainGroup, tables: GroupTables, sums: Array, anchor: Array, most: Scalar,
+        thread: int, group: GainGroup, tables: GroupTables, sums: Array, anchor: Array, most: Scalar,
         by_pair: Array, total: Array,
     ) -> Scalar:  # fmt: skip
         now, before = 0.0, 0.0
@@ -157,7 +161,7 @@ def make_turn_back(shape: GroupShape) -> Compiled:
     n_thread = shape.n_thread
 
     @device.inline
-    def turn_back(thread: Scalar, group: GainGroup, tables: GroupTables, priors: Priors, x: Array) -> Scalar:
+    def turn_back(thread: int, group: GainGroup, tables: GroupTables, priors: Priors, x: Array) -> Scalar:
         n_turned = 0.0
         for i in range(thread, group.n, n_thread):
             if tables.returns[group.first + i] == 1:
@@ -171,7 +175,7 @@ def make_turn_back(shape: GroupShape) -> Compiled:
 
 
 @functools.cache
-def make_climb(shape: GroupShape) -> Compiled:
+def make_climb(shape: GroupShape) -> DeviceKernel:
     """Kernel of one block for each group, as `rime_kernels.gains.maximum.climb_all` from anchors.
 
     `answer` float64: of each group the number of steps, or less than 0 where its anchor is far or no maximum

@@ -13,7 +13,12 @@ import math
 from numba import float64, int64
 
 from rime_kernels import device
-from rime_kernels.compile.types import Array, Compiled, Module, Scalar
+from rime_kernels.compile.types import (
+    Array,
+    DeviceKernel,
+    Module,
+    Scalar,
+)
 from rime_kernels.cuda.kernels.reductions import make_barrier, make_block_reduce
 from rime_kernels.gains.cuda.parts import (
     GainGroup,
@@ -37,7 +42,7 @@ cuda: Module = device.cuda
 
 
 @functools.cache
-def make_determinants(shape: GroupShape) -> Compiled:
+def make_determinants(shape: GroupShape) -> DeviceKernel:
     """Kernel that gives ln det(H + P), or ln det H where `is_held` is 0, and leaves the inverse.
 
     `found` float64 (n_group,), NaN where the matrix is not positive; `best` (n,) are coordinates.
@@ -100,7 +105,7 @@ def elements(
 
 
 @functools.cache
-def make_derive(shape: GroupShape) -> Compiled:
+def make_derive(shape: GroupShape) -> DeviceKernel:
     """Kernel that gives derivatives of ln Z, the gains being held, and t.
 
     `slopes` float64 (3, n_cell) become those by m, Re r and Im r; `moved` (n,) becomes t.
@@ -148,7 +153,7 @@ def make_derive(shape: GroupShape) -> Compiled:
 
 
 @functools.cache
-def make_finish(shape: GroupShape) -> Compiled:
+def make_finish(shape: GroupShape) -> DeviceKernel:
     """Kernel that adds how the maximum moves to the derivatives of `derive`, and gives gains of cells.
 
     `gain` float64 (2 n_cell,) are real and imaginary parts. `by_scale` (n_group,) becomes the sum over

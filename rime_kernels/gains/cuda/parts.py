@@ -91,11 +91,11 @@ class GainGroup(NamedTuple):
     """Where a group lies."""
 
     number: Scalar
-    first: Scalar  # of its coordinates
+    first: int  # of its coordinates
     n: Scalar
     square: Scalar
     place: Scalar  # of its cells
-    end: Scalar
+    end: int
 
 
 class Room(NamedTuple):
@@ -167,7 +167,7 @@ def make_accumulate(shape: GroupShape) -> Compiled:
 
     @device.inline
     def accumulate(
-        thread: Scalar, group: GainGroup, tables: GroupTables, values: Array, partial: Array, out: Array
+        thread: int, group: GainGroup, tables: GroupTables, values: Array, partial: Array, out: Array
     ) -> None:
         for k in range(thread, n_partial, n_thread):
             i, lane, total = k // n_lane, k % n_lane, 0.0
@@ -194,7 +194,7 @@ def make_multiply(shape: GroupShape) -> Compiled:
 
     @device.inline
     def multiply(
-        thread: Scalar, group: GainGroup, matrix: Array, vector: Array, partial: Array, out: Array
+        thread: int, group: GainGroup, matrix: Array, vector: Array, partial: Array, out: Array
     ) -> None:
         for k in range(thread, n_partial, n_thread):
             i, lane, total = k % n_wide, k // n_wide, 0.0
@@ -224,7 +224,7 @@ def make_evaluate(shape: GroupShape) -> Compiled:
 
     @device.part
     def evaluate(
-        thread: Scalar, group: GainGroup, tables: GroupTables, priors: Priors, sums: Array, by_entry: Array,
+        thread: int, group: GainGroup, tables: GroupTables, priors: Priors, sums: Array, by_entry: Array,
         room: Room, x: Array, slope: Array,
     ) -> tuple[Scalar, Scalar]:  # fmt: skip
         total = 0.0
@@ -255,7 +255,7 @@ def make_assemble(shape: GroupShape) -> Compiled:
 
     @device.part
     def assemble(
-        thread: Scalar, group: GainGroup, tables: GroupTables, priors: Priors, sums: Array, state: State,
+        thread: int, group: GainGroup, tables: GroupTables, priors: Priors, sums: Array, state: State,
         x: Array, is_held: Scalar,
     ) -> None:  # fmt: skip
         n, by_pair, matrix = group.n, state.by_pair, state.inverse
@@ -305,7 +305,7 @@ def make_invert(shape: GroupShape) -> Compiled:
 
     @device.inline
     def invert(
-        thread: Scalar, group: GainGroup, matrix: Array, least: Scalar, sweep: Sweep, total: Array
+        thread: int, group: GainGroup, matrix: Array, least: Scalar, sweep: Sweep, total: Array
     ) -> Scalar:
         own, left, column = sweep.own, sweep.left, sweep.column
         before, rest = sweep.before, sweep.rest

@@ -7,13 +7,15 @@ beyond `reach` have no visibilities: neither is transformed.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba import get_num_threads, prange
 from numpy.typing import NDArray
 from scipy import fft
 
 from rime_kernels.compile.jit import loop
-from rime_kernels.compile.types import Array, Compiled, Pointer
+from rime_kernels.compile.types import Array, Pointer
 from rime_kernels.gridding import scalars
 from rime_kernels.gridding.grid import ImageGrid, offsets
 from rime_kernels.gridding.taper import profile
@@ -84,7 +86,7 @@ def curvatures(
 
 def _transform(values: NDArray[np.complexfloating], axis: int, *, inverse: bool) -> None:
     """Transform along one axis in place, without factors."""
-    function: Compiled = fft.ifft if inverse else fft.fft
+    function: Any = fft.ifft if inverse else fft.fft
     norm = "forward" if inverse else "backward"
     found = function(values, axis=axis, norm=norm, overwrite_x=True, workers=get_num_threads())
     if not np.may_share_memory(found, values):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from scipy import fft
 
 from rime_kernels import device
-from rime_kernels.compile.types import Compiled, DeviceArray, Stream
+from rime_kernels.compile.types import DeviceArray, Stream
 
 _AXES = (-2, -1)
 
@@ -20,8 +22,8 @@ def transform(array: DeviceArray, stream: Stream, *, inverse: bool) -> None:
     """
     norm = "forward" if inverse else "backward"
     if device.simulated():
-        function: Compiled = fft.ifftn if inverse else fft.fftn
-        array.copy_to_device(function(array.copy_to_host(), axes=_AXES, norm=norm))
+        transform: Any = fft.ifftn if inverse else fft.fftn
+        array.copy_to_device(transform(array.copy_to_host(), axes=_AXES, norm=norm))
         return
     cupy, cupy_fft = device.cupy(""), device.cupy("x.scipy.fft")
     with cupy.cuda.ExternalStream(int(stream.handle)):

@@ -8,7 +8,14 @@ import numpy as np
 from numba import complex64, complex128, float32, float64, int32
 
 from rime_kernels import device
-from rime_kernels.compile.types import Array, Compiled, DeviceArray, Module, Stream
+from rime_kernels.compile.types import (
+    Array,
+    Compiled,
+    DeviceArray,
+    DeviceKernel,
+    Module,
+    Stream,
+)
 from rime_kernels.cuda.kernels import scalars as cuda_scalars
 from rime_kernels.gridding import scalars
 from rime_kernels.physics import phase
@@ -27,7 +34,7 @@ def turn_function(single: bool) -> Compiled:
 
 
 @functools.cache
-def make_fill(single: bool, n_stokes: int, n_plane: int) -> Compiled:
+def make_fill(single: bool, n_stokes: int, n_plane: int) -> DeviceKernel:
     """Kernel that writes planes times exp(2 pi i w c) into the corners of the grid, and zeros elsewhere.
 
     A plane is a combination of the Stokes parameters of `image` (n_stokes, N, N), times `correction` of row
@@ -71,7 +78,7 @@ def make_fill(single: bool, n_stokes: int, n_plane: int) -> Compiled:
 
 
 @functools.cache
-def make_clear(single: bool) -> Compiled:
+def make_clear(single: bool) -> DeviceKernel:
     """Kernel that makes every cell of the grid 0."""
 
     @device.kernel(0)
@@ -89,7 +96,7 @@ def make_clear(single: bool) -> Compiled:
 
 
 @functools.cache
-def make_take(single: bool) -> Compiled:
+def make_take(single: bool) -> DeviceKernel:
     """Kernel that adds the real part of exp(-2 pi i w c) times the grid's corners to planes, float64.
 
     The first layer writes over what was there.
@@ -119,7 +126,7 @@ def make_take(single: bool) -> Compiled:
 
 
 @functools.cache
-def make_mix() -> Compiled:
+def make_mix() -> DeviceKernel:
     """Kernel that makes the image (n_stokes, N, N) of planes: the adjoint of what `make_fill` does to it."""
 
     @device.kernel(0)
@@ -141,7 +148,7 @@ def make_mix() -> Compiled:
 
 
 @functools.cache
-def _make_largest(has_weight: bool) -> Compiled:
+def _make_largest(has_weight: bool) -> DeviceKernel:
     """Kernel that finds the largest weighted number that each thread sees."""
 
     @device.kernel(0)

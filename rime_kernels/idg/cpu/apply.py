@@ -53,25 +53,29 @@ class ItemTerms(NamedTuple):
 
 
 @vector_function
-def _times(a_re: Vector, a_im: Vector, b_re: Vector, b_im: Vector) -> Vector:
+def _times(a_re: Vector, a_im: Vector, b_re: Vector, b_im: Vector) -> tuple[Vector, Vector]:
     """a b."""
     return fma(a_re, b_re, -(a_im * b_im)), fma(a_re, b_im, a_im * b_re)
 
 
 @vector_function
-def _plus_times(re: Vector, im: Vector, a_re: Vector, a_im: Vector, b_re: Vector, b_im: Vector) -> Vector:
+def _plus_times(
+    re: Vector, im: Vector, a_re: Vector, a_im: Vector, b_re: Vector, b_im: Vector
+) -> tuple[Vector, Vector]:
     """(re, im) + a b."""
     return fma(-a_im, b_im, fma(a_re, b_re, re)), fma(a_im, b_re, fma(a_re, b_im, im))
 
 
 @vector_function
-def _complex(where: Pointer, offset: int, step: int, lanes_like: Vector) -> Vector:
+def _complex(where: Pointer, offset: int, step: int, lanes_like: Vector) -> tuple[Vector, Vector]:
     """Real parts from `offset` on, and imaginary ones `step` further."""
     return load(where, offset, lanes_like), load(where, offset + step, lanes_like)
 
 
 @vector_function
-def _factor(terms: ItemTerms, w: float, p: Scalar, q: Scalar, offset: int, lanes_like: Vector) -> Vector:
+def _factor(
+    terms: ItemTerms, w: float, p: Scalar, q: Scalar, offset: int, lanes_like: Vector
+) -> tuple[Vector, Vector]:
     """Taper times exp(2 pi i w c), and scalar A-terms."""
     cos, sin = cos_sin_turns(spread(w, lanes_like) * load(terms.curvature, offset, lanes_like), lanes_like)
     taper = load(terms.taper, offset, lanes_like)
@@ -86,7 +90,9 @@ def _factor(terms: ItemTerms, w: float, p: Scalar, q: Scalar, offset: int, lanes
 
 
 @inner_function
-def _mixed(terms: ItemTerms, source: Pointer, k: int, offset: int, flip: int, lanes_like: Vector) -> Vector:
+def _mixed(
+    terms: ItemTerms, source: Pointer, k: int, offset: int, flip: int, lanes_like: Vector
+) -> tuple[Vector, Vector]:
     """Combination k of the planes; the conjugate matrix where flipped and not of feeds."""
     n = size(lanes_like)
     re, im = constant(0.0, lanes_like), constant(0.0, lanes_like)
@@ -114,7 +120,7 @@ def _jones(
     flip: int,
     element: Pointer,
     lanes_like: Vector,
-) -> Vector:
+) -> tuple[Vector, Vector]:
     """Correlation c of E_p B E_q^H; B in `element` as (4, 2, lanes)."""
     n, step = size(lanes_like), 2 * terms.n_pixel
     row, column = terms.element[c] // 2, terms.element[c] % 2
@@ -204,7 +210,9 @@ def _jones_adjoint(
 
 
 @inner_function
-def _unmixed(terms: ItemTerms, source: Pointer, s: int, n_mix: int, flip: int, lanes_like: Vector) -> Vector:
+def _unmixed(
+    terms: ItemTerms, source: Pointer, s: int, n_mix: int, flip: int, lanes_like: Vector
+) -> tuple[Vector, Vector]:
     """Plane s of n_mix combinations, (n_mix, 2, lanes)."""
     n = size(lanes_like)
     re, im = constant(0.0, lanes_like), constant(0.0, lanes_like)

@@ -45,6 +45,7 @@ def tables(size: int, sign: int, single: bool) -> DftTables:
     quarter, real = size // 4, np.float32 if single else np.float64
 
     def waves(rows: int, period: int) -> NDArray[np.floating]:
+        # Whole turns come off as whole numbers, exactly, before the exponential.
         turns = np.outer(np.arange(rows), np.arange(quarter)) % period / period
         waves = np.exp(sign * 2j * np.pi * turns)
         return copied(np.stack([waves.real, waves.imag], axis=-1), real)
@@ -72,17 +73,20 @@ def _columns(
     turn = alternating(1.0, lanes_like)  # times swapped parts: multiplication by i
     signed = alternating(sign, lanes_like)
     for k in range(quarter):
+        # Counting from -S/2 takes the halves in exchanged order: 2, 3, 0, 1.
         g2, g3 = load(source, k * stride, lanes_like), load(source, (k + quarter) * stride, lanes_like)
         g0 = load(source, (k + 2 * quarter) * stride, lanes_like)
         g1 = load(source, (k + 3 * quarter) * stride, lanes_like)
         a, b, c, d = g0 + g2, g0 - g2, g1 + g3, swapped(g1 - g3) * signed
         offset = 2 * lanes * k
+        # Each number is kept beside i times itself: a complex product is then two multiply-adds.
         _put(scratch, offset, a + c, turn)
         _put_twiddled(scratch, offset + 2 * lanes * quarter, b + d, turn, twiddle, 2 * (quarter + k))
         _put_twiddled(scratch, offset + 4 * lanes * quarter, a - c, turn, twiddle, 2 * (2 * quarter + k))
         _put_twiddled(scratch, offset + 6 * lanes * quarter, b - d, turn, twiddle, 2 * (3 * quarter + k))
     for r in range(4):
         here = ahead(scratch, 2 * lanes * quarter * r)
+        # Two rows at a time: each number is loaded once for both.
         for q in range(0, quarter - 1, 2):
             total, other = constant(0.0, lanes_like), constant(0.0, lanes_like)
             w, w2 = ahead(matrix, 2 * quarter * q), ahead(matrix, 2 * quarter * (q + 1))
@@ -97,6 +101,7 @@ def _columns(
                 other = fma(spread(w2[2 * k + 1], lanes_like), turned, other)
             store(target, (4 * q + r + 2 * quarter) % n * row, total)
             store(target, (4 * q + 4 + r + 2 * quarter) % n * row, other)
+        # The last row of an odd number.
         if quarter % 2:
             total, w = constant(0.0, lanes_like), ahead(matrix, 2 * quarter * (quarter - 1))
             for k in range(quarter):
@@ -143,6 +148,7 @@ def _rows(
     lanes = size(lanes_like)
     for first in range(0, 2 * n - lanes + 1, lanes):
         _columns(ahead(source, first), stride, ahead(target, first), scratch, n, factors, sign, lanes_like)
+    # Sizes are multiples of four: what is left of a row is half a vector.
     if 2 * n % lanes:
         first = 2 * n - size(half)
         _columns(ahead(source, first), stride, ahead(target, first), scratch, n, factors, sign, half)

@@ -13,7 +13,7 @@ from rime_kernels.gridding.plan import Plan, SortedRows, on_grid
 from rime_kernels.gridding.screens import Screens
 from rime_kernels.gridding.taper import pixels
 from rime_kernels.idg.cpu.dft import tables
-from rime_kernels.idg.cpu.items import Channels, IdgRecipe, Pixels, make_degrid, make_grid
+from rime_kernels.idg.cpu.items import IdgRecipe, ItemChannels, Pixels, make_degrid, make_grid
 from rime_kernels.idg.cpu.sums import run_ends
 from rime_kernels.idg.layout import IdgLayout
 
@@ -31,7 +31,7 @@ class IdgCpuEngine(CpuLayerEngine[IdgRecipe]):
         self._pixels = {sign: self._make_pixels(sign) for sign in (-1, 1)}
         ends = run_ends(rows.scale, single)
         longest = int((ends - np.arange(ends.size)).max())
-        self._channels = Channels(rows.scale, ends, longest)
+        self._channels = ItemChannels(rows.scale, ends, longest)
 
     def _degrid(
         self, first: int, stop: int, w: float, grid: NDArray[np.floating], recipe: IdgRecipe,

@@ -83,8 +83,8 @@ class IdgRecipe(NamedTuple):
     is_direct: bool
 
 
-class Channels(NamedTuple):
-    """Channels, and where their evenly spaced runs end."""
+class ItemChannels(NamedTuple):
+    """Channels of all items, and where their evenly spaced runs end."""
 
     scale: NDArray[np.float64]
     run_end: NDArray[np.int64]
@@ -92,7 +92,7 @@ class Channels(NamedTuple):
 
 
 @inner_function
-def _terms(pixels: Pixels, recipe: IdgRecipe) -> Vector:
+def _terms(pixels: Pixels, recipe: IdgRecipe) -> ItemTerms:
     return ItemTerms(
         pixels.size * pixels.size, pointer(pixels.taper), pointer(pixels.exact_curvature), recipe.kind,
         pointer(recipe.screens), recipe.n_plane, recipe.n_sum, recipe.is_mixed, pointer(recipe.mix),
@@ -101,12 +101,12 @@ def _terms(pixels: Pixels, recipe: IdgRecipe) -> Vector:
 
 
 @inner_function
-def _coordinates(pixels: Pixels) -> Vector:
+def _coordinates(pixels: Pixels) -> Coordinates:
     return Coordinates(pointer(pixels.x), pointer(pixels.y), pointer(pixels.curvature))
 
 
 @inner_function
-def _screens_of(recipe: IdgRecipe, terms: ItemTerms, plan: Plan, item: int) -> Vector:
+def _screens_of(recipe: IdgRecipe, terms: ItemTerms, plan: Plan, item: int) -> tuple[Vector, Vector]:
     """The screens of an item's antennas."""
     # Without A-terms (kind 0) all offsets are 0: there is no branch in the loop over items.
     n_each = recipe.screens.shape[2] * recipe.screens.shape[3] * recipe.screens.shape[4]
@@ -151,7 +151,7 @@ def _load_subgrid(
 
 @inner_function
 def _fill_run(
-    rows: SortedRows, channels: Channels, plan: Plan, item: int, r: int, c: int, stop: int,
+    rows: SortedRows, channels: ItemChannels, plan: Plan, item: int, r: int, c: int, stop: int,
     coordinates: Pointer, n: int, phasors: Pointer, lanes_like: Vector,
 ) -> None:  # fmt: skip
     """Phases of channels c .. stop - 1 of a row: the first, and the step."""
@@ -166,7 +166,7 @@ def _fill_run(
 
 @inner_function
 def _item_sums(
-    item: int, plan: Plan, rows: SortedRows, channels: Channels, pixels: Pixels,
+    item: int, plan: Plan, rows: SortedRows, channels: ItemChannels, pixels: Pixels,
     epilogue: CorrelationEpilogue,
     planes: Pointer, phasors: Pointer, sums: Pointer, vis: Pointer, real: NumbaType, lanes_like: Vector,
     wide: Vector,
@@ -198,7 +198,7 @@ def _item_sums(
 
 @inner_function
 def _degrid_task(
-    first: int, stop: int, grid: Array, plan: Plan, layer_w: float, rows: SortedRows, channels: Channels,
+    first: int, stop: int, grid: Array, plan: Plan, layer_w: float, rows: SortedRows, channels: ItemChannels,
     pixels: Pixels, recipe: IdgRecipe, vis: Array, real: NumbaType, lanes_like: Vector, wide: Vector,
     half: Vector,
     pair: Vector,
@@ -236,7 +236,7 @@ def make_degrid(single: bool, n_sum: int) -> Callable[..., None]:
 
     @loop
     def degrid(
-        tasks: Array, grid: Array, plan: Plan, layer_w: float, rows: SortedRows, channels: Channels,
+        tasks: Array, grid: Array, plan: Plan, layer_w: float, rows: SortedRows, channels: ItemChannels,
         pixels: Pixels, recipe: IdgRecipe, vis: Array,
     ) -> None:  # fmt: skip
         for i in prange(tasks.size - 1):
@@ -250,7 +250,7 @@ def make_degrid(single: bool, n_sum: int) -> Callable[..., None]:
 
 @inner_function
 def _item_planes(
-    item: int, plan: Record, rows: SortedRows, channels: Channels, pixels: Pixels,
+    item: int, plan: Record, rows: SortedRows, channels: ItemChannels, pixels: Pixels,
     epilogue: CorrelationEpilogue,
     planes: Pointer, phasors: Pointer, shares: Pointer, vis: Pointer, weight: Pointer, has_weight: bool,
     real: NumbaType, lanes_like: Vector, wide: Vector,
@@ -282,7 +282,7 @@ def _item_planes(
 @inner_function
 def _grid_task(
     first: int, stop: int, begin: int, vis: Array, weight: Array, has_weight: bool, plan: Plan,
-    layer_w: float, rows: SortedRows, channels: Channels, pixels: Pixels, recipe: IdgRecipe, out: Array,
+    layer_w: float, rows: SortedRows, channels: ItemChannels, pixels: Pixels, recipe: IdgRecipe, out: Array,
     real: NumbaType, lanes_like: Vector, wide: Vector, half: Vector, pair: Vector,
 ) -> None:  # fmt: skip
     n, n_sum, lanes = pixels.size, recipe.n_sum, size(lanes_like)
@@ -322,7 +322,7 @@ def make_grid(single: bool, n_sum: int) -> Callable[..., None]:
     @loop
     def grid(
         tasks: Array, vis: Array, weight: Array, has_weight: bool, plan: Plan, layer_w: float,
-        rows: SortedRows, channels: Channels, pixels: Pixels, recipe: IdgRecipe, out: Array,
+        rows: SortedRows, channels: ItemChannels, pixels: Pixels, recipe: IdgRecipe, out: Array,
     ) -> None:  # fmt: skip
         for i in prange(tasks.size - 1):
             _grid_task(

@@ -80,6 +80,7 @@ def spread_each(
 
     def generate(context: TargetContext, builder: IrBuilder, sig: Signature, args: IrValues) -> IrValue:
         n = wide.n // lanes_like.n
+        # A vector of the numbers first: one permutation then spreads all of them.
         undefined = ir.Constant(ir.VectorType(kind.llvm.element, n), ir.Undefined)
         vector = undefined
         for i in range(n):
@@ -108,6 +109,7 @@ def store_sums(
             for start in range(0, wide.n, n)
         ]
         n_sum = len(pieces)
+        # Zeros fill up to a whole vector of sums, and are not written.
         pieces += [ir.Constant(lanes_like.llvm, [0.0] * n)] * (-n_sum % n)
         evens, odds = _order(range(0, 2 * n, 2)), _order(range(1, 2 * n, 2))
         for _ in range(n.bit_length() - 1):

@@ -84,13 +84,15 @@ def fill_phasors(
 
 
 @vector_function
-def _step(k_re: Vector, k_im: Vector, s_re: Vector, s_im: Vector) -> Vector:
+def _step(k_re: Vector, k_im: Vector, s_re: Vector, s_im: Vector) -> tuple[Vector, Vector]:
     """The complex product k s."""
     return fma(k_re, s_re, -(k_im * s_im)), fma(k_re, s_im, k_im * s_re)
 
 
 @vector_function
-def _add(re: Vector, im: Vector, k_re: Vector, k_im: Vector, p_re: Vector, p_im: Vector) -> Vector:
+def _add(
+    re: Vector, im: Vector, k_re: Vector, k_im: Vector, p_re: Vector, p_im: Vector
+) -> tuple[Vector, Vector]:
     """(re, im) + k p, with k for every plane."""
     k_re, k_im = repeat(k_re, re), repeat(k_im, re)
     return fma(-k_im, p_im, fma(k_re, p_re, re)), fma(k_im, p_re, fma(k_re, p_im, im))

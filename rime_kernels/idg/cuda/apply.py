@@ -8,7 +8,12 @@ from typing import NamedTuple
 from numba import complex64, complex128, float32, float64, int64, uint32, uint64
 
 from rime_kernels import device
-from rime_kernels.compile.types import Array, Compiled, Module, Pointer
+from rime_kernels.compile.types import (
+    Array,
+    DeviceKernel,
+    Module,
+    Pointer,
+)
 from rime_kernels.gridding.cuda.items import ANTENNA1, ANTENNA2, FLIP, SLOT
 from rime_kernels.gridding.cuda.planes import turn_function
 from rime_kernels.idg.cuda.parts import make_read, make_write
@@ -45,7 +50,7 @@ class Apply(NamedTuple):
 
 
 @functools.cache
-def make_apply(key: Apply) -> Compiled:
+def make_apply(key: Apply) -> DeviceKernel:
     """Kernel that makes what is summed from the pixels of subgrids: tapers, w and A-terms.
 
     `subgrids` complex (n_item, n_plane, S, S), the middle pixel at place (0, 0); `sums` real, for each item
@@ -106,7 +111,7 @@ def make_apply(key: Apply) -> Compiled:
 
 
 @functools.cache
-def make_apply_adjoint(key: Apply) -> Compiled:
+def make_apply_adjoint(key: Apply) -> DeviceKernel:
     """The adjoint of `make_apply`."""
     single, kind, n_plane, n_sum = key.single, key.kind, key.n_plane, key.n_sum
     cplx, real = (complex64, float32) if single else (complex128, float64)

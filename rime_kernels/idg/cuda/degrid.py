@@ -7,7 +7,14 @@ import functools
 from numba import int64, uint32, uint64
 
 from rime_kernels import device
-from rime_kernels.compile.types import Array, Compiled, Module, Pointer, Scalar
+from rime_kernels.compile.types import (
+    Array,
+    Compiled,
+    DeviceKernel,
+    Module,
+    Pointer,
+    Scalar,
+)
 from rime_kernels.idg.cuda.parts import (
     IdgKernel,
     TaskKind,
@@ -23,7 +30,7 @@ cuda: Module = device.cuda
 
 
 @functools.cache
-def make_degrid(kernel: IdgKernel, n_corr: int, compact: bool) -> Compiled:
+def make_degrid(kernel: IdgKernel, n_corr: int, compact: bool) -> DeviceKernel:
     """The kernel.
 
     Blocks have tasks of one kind; threads of a warp have neighbouring tasks, most of one item: a pixel that
@@ -58,7 +65,7 @@ def _make_of_block(kernel: IdgKernel, k: int, n_corr: int, compact: bool) -> Com
 
     @joined
     def of_block(
-        block: Scalar, n_task: Array, first_item: Scalar, n_item: Scalar, most_c: Scalar, items: Array,
+        block: Scalar, n_task: Array, first_item: int, n_item: int, most_c: Scalar, items: Array,
         w_item: Array, start: Array, first_chan: Array, n_chan: Array, first_task: Array, uvw: Array,
         order: Array, shift: Array, scale: Array, to_corr: Array, curvature: Array, sums: Pointer, vis: Array,
     ) -> None:  # fmt: skip
@@ -97,7 +104,7 @@ def _make_of_kind(kernel: IdgKernel, k: int, n_corr: int, compact: bool) -> Comp
 
     @joined
     def of_kind(
-        task: Scalar, first_item: Scalar, n_item: Scalar, most_c: Scalar, items: Array, w_item: Array,
+        task: int, first_item: int, n_item: int, most_c: Scalar, items: Array, w_item: Array,
         start: Array, first_chan: Array, n_chan: Array, first_task: Array, uvw: Array, order: Array,
         shift: Array, scale: Array, to_corr: Array, curvature: Array, sums: Pointer, vis: Array,
     ) -> None:  # fmt: skip

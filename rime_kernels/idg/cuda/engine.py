@@ -8,7 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rime_kernels import device
-from rime_kernels.compile.types import Compiled, DeviceArray
+from rime_kernels.compile.types import (
+    DeviceArray,
+    DeviceKernel,
+)
 from rime_kernels.gridding.cuda import planes as planes_cuda
 from rime_kernels.gridding.cuda.engine import Batch, CudaLayerEngine, GriddingCall, Visibilities
 from rime_kernels.gridding.cuda.fft import transform
@@ -76,7 +79,7 @@ class IdgCudaEngine(CudaLayerEngine[_Call]):
     def _clear(self, call: _Call) -> None:
         launch_plane(planes_cuda.make_clear(self._single), self._n_grid, self._stream, call.grid)
 
-    def _launch(self, kernel: Compiled, n: int, *arguments: object) -> None:
+    def _launch(self, kernel: DeviceKernel, n: int, *arguments: object) -> None:
         launch(kernel, n, self._stream, *arguments)
 
     def _call(self, screens: Screens) -> _Call:

@@ -7,7 +7,14 @@ import functools
 from numba import uint32, uint64
 
 from rime_kernels import device
-from rime_kernels.compile.types import Array, Compiled, Module, Pointer, Scalar
+from rime_kernels.compile.types import (
+    Array,
+    Compiled,
+    DeviceKernel,
+    Module,
+    Pointer,
+    Scalar,
+)
 from rime_kernels.idg.cuda.parts import (
     IdgKernel,
     TaskKind,
@@ -23,7 +30,7 @@ cuda: Module = device.cuda
 
 
 @functools.cache
-def make_grid(kernel: IdgKernel) -> Compiled:
+def make_grid(kernel: IdgKernel) -> DeviceKernel:
     """The kernel: the adjoint of the degridder.
 
     A thread's pixels lie below one another, S/n_pixel rows apart. `parts` has n times `n_sum` complex numbers
@@ -84,7 +91,7 @@ def _make_of_kinds(kernel: IdgKernel, k: int) -> Compiled:
 
     @joined
     def of_kinds(
-        first_item: Scalar, item: Scalar, n_task: Array, of_coef: Scalar, of_part: Scalar, first_task: Array,
+        first_item: int, item: Scalar, n_task: Array, of_coef: Scalar, of_part: Scalar, first_task: Array,
         x: Array, y: Array, c: Array, coef: Scalar, parts: Array, total: Array,
     ) -> None:  # fmt: skip
         abd = cuda.local.array(n_coef, real)
@@ -133,7 +140,7 @@ def _make_add_even(kernel: IdgKernel, kind: TaskKind) -> Compiled:
 
     @joined
     def add(
-        x: Array, y: Array, c: Array, abd: Array, parts: Array, offset: Scalar, v: Array, w: Array,
+        x: Array, y: Array, c: Array, abd: Array, parts: Array, offset: int, v: Array, w: Array,
         inner: Array,
         angle: Array, cos_of: Array, sin_of: Array, before_cos: Array, before_sin: Array, twice: Array,
         total: Array,
@@ -167,7 +174,7 @@ def _make_pairs(kernel: IdgKernel, kind: TaskKind, k: int) -> Compiled:
 
     @joined
     def pairs(
-        parts: Array, offset: Scalar, angle: Array, v: Array, w: Array, cos_of: Array, sin_of: Array,
+        parts: Array, offset: int, angle: Array, v: Array, w: Array, cos_of: Array, sin_of: Array,
         before_cos: Array, before_sin: Array, twice: Array, inner: Array,
     ) -> None:  # fmt: skip
         read(parts, offset + uint64(2 * k * n_value), v)
@@ -195,7 +202,7 @@ def _make_add_other(kernel: IdgKernel, kind: TaskKind) -> Compiled:
 
     @joined
     def add(
-        x: Array, y: Array, c: Array, abd: Array, parts: Array, offset: Scalar, v: Array, w: Array,
+        x: Array, y: Array, c: Array, abd: Array, parts: Array, offset: int, v: Array, w: Array,
         inner: Array,
         angle: Array, cos_of: Array, sin_of: Array, before_cos: Array, before_sin: Array, twice: Array,
         total: Array,

@@ -179,7 +179,7 @@ def sine_function(single: bool) -> tuple[Compiled, float]:
     cos, sin = libdevice.fast_cosf, libdevice.fast_sinf
 
     @device.inline
-    def cos_sin(angle: Array) -> Scalar:
+    def cos_sin(angle: Array) -> tuple[Scalar, Scalar]:
         return cos(angle), sin(angle)
 
     return cos_sin, 1.0 / float(np.float32(1.0 / _TWO_PI))
@@ -198,7 +198,7 @@ def make_next(kernel: IdgKernel) -> Compiled:
     @device.inline
     def next_sines(
         k: int, h: Scalar, twice: Array, cos: Vector, sin: Vector, before_cos: Array, before_sin: Array
-    ) -> Scalar:
+    ) -> tuple[Scalar, Scalar, Scalar, Scalar]:
         # Chebyshev recurrence: cos (2 k + 1) h = 2 cos 2 h cos (2 k - 1) h - cos (2 k - 3) h. Its rounding
         # errors grow with k, so that the first `n_sine` pairs have sines of their own.
         if k < n_sine:
@@ -222,7 +222,7 @@ def make_read(single: bool, n: int) -> Compiled:
     wide = _wide_read(step)
 
     @device.inline
-    def read(array: Array, offset: Scalar, into: Array) -> None:
+    def read(array: Array, offset: int, into: Array) -> None:
         for k in range(0, n, step):
             if step == 4:
                 into[k], into[k + 1], into[k + 2], into[k + 3] = wide(array, offset + k)
@@ -241,7 +241,7 @@ def make_write(single: bool, n: int) -> Compiled:
     wide = _wide_write(step)
 
     @device.inline
-    def write(array: Array, offset: Scalar, first: Scalar, values: Array) -> None:
+    def write(array: Array, offset: int, first: int, values: Array) -> None:
         for k in range(0, n, step):
             j = first + k
             if step == 4:

@@ -11,7 +11,13 @@ from numpy.typing import NDArray
 
 from rime_kernels import device
 from rime_kernels.compile.jit import serial_loop
-from rime_kernels.compile.types import Array, Compiled, DeviceArray, Module, Scalar
+from rime_kernels.compile.types import (
+    Array,
+    DeviceArray,
+    DeviceKernel,
+    Module,
+    Scalar,
+)
 from rime_kernels.gridding import scalars
 from rime_kernels.gridding.cuda.items import X, Y
 from rime_kernels.gridding.plan import Plan
@@ -103,7 +109,7 @@ def place(coordinate: Scalar, size: Scalar) -> Scalar:
 
 
 @functools.cache
-def make_curvatures() -> Compiled:
+def make_curvatures() -> DeviceKernel:
     """Kernel that works out `scalars.curvature` of the pixels of a subgrid, (S, S), `width` apart."""
 
     @device.kernel(0)
@@ -118,7 +124,7 @@ def make_curvatures() -> Compiled:
 
 
 @functools.cache
-def make_split(size: int, n_plane: int) -> Compiled:
+def make_split(size: int, n_plane: int) -> DeviceKernel:
     """Kernel that copies the cells of each item's subgrid from the grid, the middle one to place (0, 0)."""
     half = size // 2
 
@@ -141,7 +147,7 @@ def make_split(size: int, n_plane: int) -> Compiled:
 
 
 @device.inline
-def _around(cell: Scalar, n: Scalar) -> Scalar:
+def _around(cell: int, n: Scalar) -> Scalar:
     """The place of a cell in a grid that repeats itself; most lie in the first repetition."""
     found = int32(cell)
     while found < 0:
@@ -152,7 +158,7 @@ def _around(cell: Scalar, n: Scalar) -> Scalar:
 
 
 @functools.cache
-def make_add(single: bool) -> Compiled:
+def make_add(single: bool) -> DeviceKernel:
     """Kernel that adds subgrids to the grid.
 
     A block has one tile of one plane, a thread one cell; it goes through the items over the tile in their

@@ -14,7 +14,15 @@ from numba import float32, float64, int64, uint32
 from numpy.typing import NDArray
 
 from rime_kernels import device
-from rime_kernels.compile.types import Array, Compiled, DeviceArray, Module, NumbaType, Scalar
+from rime_kernels.compile.types import (
+    Array,
+    Compiled,
+    DeviceArray,
+    DeviceKernel,
+    Module,
+    NumbaType,
+    Scalar,
+)
 from rime_kernels.gridding import scalars
 from rime_kernels.gridding.cuda.items import (
     FIRST_CHAN,
@@ -113,8 +121,8 @@ def _cut(scale: NDArray[np.float64], sizes: list[int]) -> list[int]:
 
 @device.inline
 def _where(
-    even: bool, n: int, local: Scalar, k: Scalar, first_row: Scalar, n_row: Scalar, n_chan: Array
-) -> Scalar:
+    even: bool, n: int, local: int, k: int, first_row: Scalar, n_row: int, n_chan: Array
+) -> tuple[Scalar, Scalar]:
     """Row and channel of visibility k of an item's task; the last row once more beyond it."""
     if even:
         n_group = uint32((uint32(n_chan) + uint32(n - 1)) // uint32(n))
@@ -130,9 +138,7 @@ def make_find() -> Compiled:
     """Function that gives the item of a task, both counted from the plan's first."""
 
     @device.inline
-    def find(
-        first_task: Array, row_of_kind: Scalar, task: Scalar, first_item: Scalar, n_item: Scalar
-    ) -> Scalar:
+    def find(first_task: Array, row_of_kind: Scalar, task: int, first_item: int, n_item: int) -> Scalar:
         # Tasks ascend with items: bisection takes log2(n_item) reads a thread.
         low, high = int64(first_item), int64(first_item) + n_item
         while high - low > 1:
@@ -157,7 +163,7 @@ def make_coefficients(kernel: TaskKernel) -> Compiled:
 
     @joined
     def coefficients(
-        row_of_kind: Scalar, item: Scalar, local: Scalar, most_c: Scalar, items: Array, w_item: Array,
+        row_of_kind: Scalar, item: Scalar, local: int, most_c: Scalar, items: Array, w_item: Array,
         first_chan: Array, n_chan: Array, uvw: Array, scale: Array, abd: Array,
     ) -> None:  # fmt: skip
         chans, first = n_chan[row_of_kind, item], first_chan[row_of_kind, item]
@@ -202,7 +208,7 @@ def make_finish(kernel: TaskKernel, n_corr: int, compact: bool, part: int = 0) -
 
     @joined
     def finish(
-        row_of_kind: Scalar, item: Scalar, local: Scalar, first_item: Scalar, items: Array, start: Array,
+        row_of_kind: Scalar, item: Scalar, local: int, first_item: int, items: Array, start: Array,
         first_chan: Array, n_chan: Array, order: Array, shift: Array, scale: Array, to_corr: Array,
         total: Array, v: Array, out: Array, vis: Array,
     ) -> None:  # fmt: skip
@@ -246,7 +252,7 @@ def make_finish(kernel: TaskKernel, n_corr: int, compact: bool, part: int = 0) -
 
 
 @functools.cache
-def make_prepare(kernel: TaskKernel, n_corr: int, compact: bool, has_weight: bool) -> Compiled:
+def make_prepare(kernel: TaskKernel, n_corr: int, compact: bool, has_weight: bool) -> DeviceKernel:
     """Kernel that makes what the gridder sums of weighted visibilities, the adjoint of `make_finish`, and the
     coefficients of their tasks.
 
@@ -334,10 +340,10 @@ def _address_function(compact: bool) -> Compiled:
 
     @device.inline
     def address(
-        row: Scalar,
+        row: int,
         chan: Scalar,
         item: Scalar,
-        first_item: Scalar,
+        first_item: int,
         items: Array,
         start: Array,
         order: Array,

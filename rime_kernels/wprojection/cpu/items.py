@@ -67,7 +67,7 @@ class _Place(NamedTuple):
 def _place(
     rows: SortedRows, kernels: Kernels, plan: Plan, item: int, r: int, c: int, layer_w: float,
     real: NumbaType,
-) -> Vector:  # fmt: skip
+) -> _Place:  # fmt: skip
     scale, n_plane = rows.scale[c], kernels.terms.shape[1]
     u, v = rows.uvw[r, 0] * scale, rows.uvw[r, 1] * scale
     # The kernel depends on the distance to the nearest cell, in -1/2 .. 1/2: its polynomials take twice that.
@@ -87,7 +87,9 @@ def _place(
 
 
 @vector_function
-def _kernel(terms: Pointer, n_w: int, n_d: int, z: Scalar, t: Scalar, lanes_like: Vector) -> Vector:
+def _kernel(
+    terms: Pointer, n_w: int, n_d: int, z: Scalar, t: Scalar, lanes_like: Vector
+) -> tuple[Vector, Vector]:
     """Real and imaginary parts of a kernel, from the terms (n_w, n_d, 2, n_lane) of its plane."""
     n, zs, ts = size(lanes_like), spread(z, lanes_like), spread(t, lanes_like)
     re = im = lanes_like

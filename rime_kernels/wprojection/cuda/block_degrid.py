@@ -9,7 +9,13 @@ from typing import Any
 from numba import complex64, float32, int32, int64, uint32, uint64
 
 from rime_kernels import device
-from rime_kernels.compile.types import Array, Compiled, Module, Scalar
+from rime_kernels.compile.types import (
+    Array,
+    Compiled,
+    DeviceKernel,
+    Module,
+    Scalar,
+)
 from rime_kernels.cuda.kernels.reductions import make_barrier, make_shuffle_xor, make_warp_reduce
 from rime_kernels.cuda.kernels.tiles import tensor_cores
 from rime_kernels.cuda.kernels.tiles.operands import make_scale
@@ -117,7 +123,7 @@ class DegridKernel(BlockKernel):
 
 
 @functools.cache
-def make_block_degrid(kernel: DegridKernel) -> Compiled:
+def make_block_degrid(kernel: DegridKernel) -> DeviceKernel:
     """The kernel: writes the visibilities of items, as `degrid.make_degrid` does.
 
     `inverse` is what the scale of both kernels was multiplied by.
@@ -215,20 +221,20 @@ def _stage_y(kernel: DegridKernel) -> AxisStaging:
     split, store, unit_of = tensor_cores.make_split(), tensor_cores.make_store_pair(), _make_unit_of()
 
     @device.inline
-    def begin(row: Scalar, cell: Scalar, to: Any) -> Any:
+    def begin(row: int, cell: int, to: Any) -> Any:
         of_unit = unit_of(uint32(row & uint32(7)), uint32(cell & uint32(3)))
         of_pair = uint32(uint32((cell << uint32(1)) & uint32(8)) + uint32((row >> uint32(1)) & uint32(4)))
         return to[0] + uint32(uint32(16) * of_unit + of_pair)
 
     @device.inline
-    def put(re: Scalar, im: Scalar, group: Scalar, where: Any) -> None:
+    def put(re: Scalar, im: Scalar, group: int, where: Any) -> None:
         high, low = split(im, re)
         into = where + uint32(uint32(8 * UNIT) * group)
         store(into, high)
         store(into + uint32(4 * UNIT), low)
 
     @device.inline
-    def put_zero(group: Scalar, where: Any) -> None:
+    def put_zero(group: int, where: Any) -> None:
         into = where + uint32(uint32(8 * UNIT) * group)
         store(into, uint32(0))
         store(into + uint32(4 * UNIT), uint32(0))
@@ -241,15 +247,15 @@ def _stage_x(kernel: DegridKernel) -> AxisStaging:
     n_left, pitch_x = kernel.n_left, kernel.pitch_x
 
     @device.inline
-    def begin(row: Scalar, cell: Scalar, to: Any) -> Any:
+    def begin(row: int, cell: int, to: Any) -> Any:
         return uint32(to[1] + uint32(n_left) + row * uint32(pitch_x) + cell), to[2]
 
     @device.inline
-    def put(re: Scalar, im: Scalar, group: Scalar, where: Any) -> None:
+    def put(re: Scalar, im: Scalar, group: int, where: Any) -> None:
         where[1][uint32(where[0] + uint32(8) * group)] = complex64(complex(re, im))
 
     @device.inline
-    def put_zero(group: Scalar, where: Any) -> None:
+    def put_zero(group: int, where: Any) -> None:
         where[1][uint32(where[0] + uint32(8) * group)] = complex64(0)
 
     return AxisStaging(2, begin, put, put_zero)
@@ -277,7 +283,7 @@ def _make_load(kernel: DegridKernel) -> Compiled:
 
     @device.inline
     def load(
-        thread: Scalar, x: Scalar, y: Scalar, n_grid: Scalar, grid: Array, raw: Array, cells: Array,
+        thread: int, x: Scalar, y: Scalar, n_grid: int, grid: Array, raw: Array, cells: Array,
         shown: Array,
     ) -> Scalar:  # fmt: skip
         read(thread, x, y, n_grid, grid, raw)
@@ -314,7 +320,7 @@ def _make_read(kernel: DegridKernel) -> Compiled:
     n_column = kernel.n_column
 
     @device.part
-    def read(thread: Scalar, x: Scalar, y: Scalar, n_grid: Scalar, grid: Array, raw: Array) -> None:
+    def read(thread: int, x: Scalar, y: Scalar, n_grid: int, grid: Array, raw: Array) -> None:
         lane, warp = uint32(thread) % uint32(WARP), uint32(thread) // uint32(WARP)
         g, t = lane >> uint32(2), lane & uint32(3)
         first_column = uint32(8 * n_column) * (warp % uint32(n_group))
@@ -367,7 +373,7 @@ def _make_multiply(kernel: DegridKernel) -> Compiled:
         sums[offset], sums[offset + 1], sums[offset + 2], sums[offset + 3] = c[0], c[1], c[2], c[3]
 
     @device.part
-    def multiply(thread: Scalar, first: Scalar, pairs: Array, cells: Array, sums: Array) -> None:
+    def multiply(thread: int, first: int, pairs: Array, cells: Array, sums: Array) -> None:
         lane = uint32(thread) % uint32(WARP)
         offset = address(pairs) + uint32(8) * first
         offset += uint32(16) * unit_of(lane >> uint32(2), lane & uint32(3))
@@ -397,7 +403,7 @@ def _make_weigh(kernel: DegridKernel) -> Compiled:
     n_left, pitch_x = kernel.n_left, kernel.pitch_x
 
     @device.part
-    def weigh(thread: Scalar, first: Scalar, of_x: Array, by: Scalar, sums: Array, value: Array) -> None:
+    def weigh(thread: int, first: int, of_x: Array, by: Scalar, sums: Array, value: Array) -> None:
         lane, warp = uint32(thread) % uint32(WARP), uint32(thread) // uint32(WARP)
         offset = (
             first + uint32(n_left) + (lane >> uint32(2)) * uint32(pitch_x) + uint32(2) * (lane & uint32(3))
@@ -427,7 +433,7 @@ def _make_sum_of_groups(kernel: DegridKernel) -> Compiled:
     n_value = 4 * n_own_plane
 
     @device.inline
-    def sum_of_groups(s: Scalar, of: Any) -> tuple[Scalar, Scalar]:
+    def sum_of_groups(s: int, of: Any) -> tuple[Scalar, Scalar]:
         row, first, of_warp = of
         k = first + (row & uint32(7)) * uint32(n_value) + (row >> uint32(3)) * uint32(2 * n_own_plane)
         k += uint32(s // n_own_plane * n_group * 8 * n_value + 2 * (s % n_own_plane))

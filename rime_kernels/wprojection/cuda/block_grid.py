@@ -9,7 +9,13 @@ from typing import Any
 from numba import float32, int32, int64, uint32, uint64
 
 from rime_kernels import device
-from rime_kernels.compile.types import Array, Compiled, Module, Scalar
+from rime_kernels.compile.types import (
+    Array,
+    Compiled,
+    DeviceKernel,
+    Module,
+    Scalar,
+)
 from rime_kernels.cuda.kernels.reductions import make_barrier
 from rime_kernels.cuda.kernels.tiles import tensor_cores
 from rime_kernels.gridding.cuda.items import FLIP, X, Y
@@ -91,7 +97,7 @@ class GridKernel(BlockKernel):
 
 
 @functools.cache
-def make_block_grid(kernel: GridKernel) -> Compiled:
+def make_block_grid(kernel: GridKernel) -> DeviceKernel:
     """The kernel: adds the visibilities of items to whole numbers, as `grid.make_grid` does.
 
     What is added is multiplied by `unit` as it is staged, and sums by `fixed` as they become whole numbers.
@@ -187,26 +193,26 @@ def _stage_y(kernel: GridKernel) -> AxisStaging:
     )
 
     @device.inline
-    def begin(row: Scalar, cell: Scalar, to: Any) -> Any:
+    def begin(row: int, cell: int, to: Any) -> Any:
         v = uint32(row & uint32(3))
         of_cell = uint32(uint32(16) * uint32(cell ^ uint32(uint32(2) * v)) + uint32(UNIT) * v)
         of_row = uint32(uint32((row << uint32(1)) & uint32(8)) + uint32(n_of_step) * uint32(row >> uint32(3)))
         return to[0] + uint32(of_cell + of_row)
 
     @device.inline
-    def place_of(group: Scalar, where: Any) -> Any:
+    def place_of(group: int, where: Any) -> Any:
         of_tile = uint32(uint32(8 * UNIT) * uint32(group >> uint32(1)))
         return where + uint32(of_tile + uint32(4) * uint32(group & uint32(1)))
 
     @device.inline
-    def put(re: Scalar, im: Scalar, group: Scalar, where: Any) -> None:
+    def put(re: Scalar, im: Scalar, group: int, where: Any) -> None:
         high, low = split(-im, re)
         into = place_of(group, where)
         store(into, high)
         store(into + uint32(4 * UNIT), low)
 
     @device.inline
-    def put_zero(group: Scalar, where: Any) -> None:
+    def put_zero(group: int, where: Any) -> None:
         into = place_of(group, where)
         store(into, uint32(0))
         store(into + uint32(4 * UNIT), uint32(0))
@@ -225,7 +231,7 @@ def _stage_x(kernel: GridKernel) -> AxisStaging:
     n_of_step, n_left = n_plane * n_of_plane, 8 * kernel.n_left
 
     @device.inline
-    def begin(row: Scalar, cell: Scalar, to: Any) -> Any:
+    def begin(row: int, cell: int, to: Any) -> Any:
         v, of_step = uint32(row & uint32(3)), uint32(row >> uint32(3))
         place = uint32(uint32(16) * uint32(cell ^ uint32(uint32(2) * v)) + uint32(UNIT) * v)
         place = uint32(place + uint32(n_left) + uint32(row & uint32(4)) + uint32(n_of_step) * of_step)
@@ -233,7 +239,7 @@ def _stage_x(kernel: GridKernel) -> AxisStaging:
         return to[0] + uint32(place + uint32(8) * of_step), to_low, to[2], uint32(to[1] + row)
 
     @device.inline
-    def put(re: Scalar, im: Scalar, group: Scalar, where: Any) -> None:
+    def put(re: Scalar, im: Scalar, group: int, where: Any) -> None:
         of_group = uint32(uint32(4 * UNIT) * group)
         into, row = where[0] + of_group, where[3]
         into_low = into + where[1]
@@ -244,7 +250,7 @@ def _stage_x(kernel: GridKernel) -> AxisStaging:
             store(into_low + uint32(s * n_of_plane), low)
 
     @device.inline
-    def put_zero(group: Scalar, where: Any) -> None:
+    def put_zero(group: int, where: Any) -> None:
         of_group = uint32(uint32(4 * UNIT) * group)
         into = where[0] + of_group
         into_low = into + where[1]
@@ -293,7 +299,7 @@ def _make_add(kernel: GridKernel) -> Compiled:
                 add_tile(offset + 4, 8 * r, left, high, low, sums)
 
     @device.part
-    def add(thread: Scalar, first: Scalar, pairs: Array, left: Array, sums: Array) -> None:
+    def add(thread: int, first: int, pairs: Array, left: Array, sums: Array) -> None:
         lane, warp = uint32(thread) % uint32(WARP), uint32(thread) // uint32(WARP)
         g, t = lane >> uint32(2), lane & uint32(3)
         left_at = address(pairs) + uint32(8) * first + uint32(16) * (uint32(8) * t + (g ^ (uint32(2) * t)))
@@ -322,7 +328,7 @@ def _make_flush(kernel: GridKernel, row: int) -> Compiled:
 
     @device.part
     def add_shown(
-        thread: Scalar, x: Scalar, y: Scalar, n_grid: Scalar, fixed: Scalar, shown: Array, total: Array
+        thread: int, x: Scalar, y: Scalar, n_grid: int, fixed: Scalar, shown: Array, total: Array
     ) -> None:
         lane, r = uint32(thread) % uint32(WARP), uint32(thread) // uint32(WARP)
         while r < uint32(tensor_cores.N_ROW):
@@ -340,7 +346,7 @@ def _make_flush(kernel: GridKernel, row: int) -> Compiled:
 
     @device.inline
     def flush(
-        thread: Scalar, x: Scalar, y: Scalar, n_grid: Scalar, fixed: Scalar, sums: Array, shown: Array,
+        thread: int, x: Scalar, y: Scalar, n_grid: int, fixed: Scalar, sums: Array, shown: Array,
         total: Array,
     ) -> None:  # fmt: skip
         show(thread, sums, shown)
@@ -363,7 +369,7 @@ def _make_show(kernel: GridKernel, row: int) -> Compiled:
     n_of_plane = kernel.block // tensor_cores.N_COLUMN
 
     @device.part
-    def show(thread: Scalar, sums: Array, shown: Array) -> None:
+    def show(thread: int, sums: Array, shown: Array) -> None:
         lane, warp = uint32(thread) % uint32(WARP), uint32(thread) // uint32(WARP)
         g, t = lane >> uint32(2), lane & uint32(3)
         for n in range(n_column):

@@ -76,6 +76,7 @@ def packed_terms(terms: NDArray[np.float64]) -> NDArray[np.uint32]:
     found = each[:, :, :, :, group % 2, cell]  # axis, plane, slot, t, task, tile, g
     found = found.reshape(n_axis, n_plane, n_step, _N_SLOT, 4, n_task, _N_TILE, 8)
     found = np.ascontiguousarray(found.transpose(0, 1, 5, 6, 2, 7, 4, 3))
+    # A term rounded to 11 bits, and 11 bits of what is left.
     high = found.astype(np.float16)
     low = (found - high).astype(np.float16)
     return np.stack([high, low], axis=-2).view(np.uint32).ravel()
@@ -131,11 +132,12 @@ def make_evaluate_block(kernel: BlockKernel, n_warp: int, of_x: AxisStaging, of_
 
     @device.part
     def evaluate(
-        thread: Scalar, first: Scalar, n: Scalar, terms: Array, place: Array, plane: Array, number: Array,
+        thread: int, first: int, n: Scalar, terms: Array, place: Array, plane: Array, number: Array,
         own: Array, words: Array, to: Any,
     ) -> None:  # fmt: skip
         lane, task = uint32(thread) % uint32(WARP), int32(uint32(thread) // uint32(WARP) * uint32(n_own))
         last = uint32(uint32(n) - uint32(1))
+        # The lanes of a warp compare their visibilities: four exchanges find the range of all 16.
         least = most = plane[uint32(first) + min(uint32(lane % uint32(N_STAGE)), last)]
         for k in range(4):
             least = min(least, swapped(least, 1 << k))
@@ -162,14 +164,14 @@ def _make_evaluate_axis(kernel: BlockKernel, is_v: bool, staging: AxisStaging) -
     powers, multiply = _make_powers(kernel, is_v, half_bit), _make_multiply_terms(kernel)
 
     @device.inline
-    def group_of(start: Scalar, task: Scalar) -> Scalar:
+    def group_of(start: int, task: int) -> Scalar:
         """Groups behind the block's last one follow round the edge: the lesser, as there are no signs."""
         group = uint32(start + uint32(task))
         return uint32(min(group, uint32(group - uint32(n_group))))
 
     @device.inline
     def evaluate_axis(
-        lane: Scalar, task: Scalar, end: Scalar, of: Any, terms: Array, place: Array, plane: Array,
+        lane: int, task: int, end: int, of: Any, terms: Array, place: Array, plane: Array,
         number: Array, own: Array, words: Array, to: Any,
     ) -> None:  # fmt: skip
         if task >= end:
@@ -178,6 +180,7 @@ def _make_evaluate_axis(kernel: BlockKernel, is_v: bool, staging: AxisStaging) -
         g, t = uint32(lane >> uint32(2)), uint32(lane & uint32(3))
         row, other = row_of(g, 0), row_of(g, 1)
         cell = uint32((t & uint32(1)) + uint32(4) * (t >> uint32(1)))  # `_cell_of_tile`
+        # Visibilities that are not there repeat the last one: no thread reads beyond the batch.
         start = uint32(uint32(place[uint32(first + min(row, last)), of_start]) + cell)
         start_other = uint32(uint32(place[uint32(first + min(other, last)), of_start]) + cell)
         second, second_other = uint32(start + uint32(2)), uint32(start_other + uint32(2))
@@ -189,6 +192,7 @@ def _make_evaluate_axis(kernel: BlockKernel, is_v: bool, staging: AxisStaging) -
             uint32(uint32(start) >> uint32(3)), uint32(uint32(start_other) >> uint32(3)),
             uint32(second >> uint32(3)), uint32(second_other >> uint32(3)),
         )  # fmt: skip
+        # Powers depend on visibilities alone: all tasks of a warp share them.
         if task < int32(n_task):
             powers(g, t, first, last, least, plane, number, own, words)
         while task < end:
@@ -230,7 +234,9 @@ def _make_powers(kernel: BlockKernel, is_v: bool, half_bit: int) -> Compiled:
     @device.inline
     def fill(t: Scalar, z: Scalar, of_w: Scalar, is_in: Scalar, own: Array) -> None:
         square = z * z
+        # z^t without a loop: thread t of four begins with its own power and goes on in steps of z^4.
         power = (z if t & uint32(1) else float32(1)) * (square if t & uint32(2) else float32(1))
+        # Zero, not left out: all threads of a warp take part in a product.
         power = power if is_in else float32(0)
         of_four = square * square
         for b in range(n_w):
@@ -243,7 +249,7 @@ def _make_powers(kernel: BlockKernel, is_v: bool, half_bit: int) -> Compiled:
 
     @device.part
     def powers(
-        g: Scalar, t: Scalar, first: Scalar, last: Scalar, of_plane: Scalar, plane: Array, number: Array,
+        g: Scalar, t: Scalar, first: int, last: int, of_plane: Scalar, plane: Array, number: Array,
         own: Array, words: Array,
     ) -> None:  # fmt: skip
         for half in range(2):
@@ -265,9 +271,7 @@ def _make_multiply_terms(kernel: BlockKernel) -> Compiled:
     first, load, product = numbers_of(kernel)[0] - 8, tensor_cores.make_load_global(), make_product()
 
     @device.part
-    def multiply(
-        lane: Scalar, task: Scalar, of_plane: Scalar, terms: Array, words: Array, own: Array
-    ) -> None:
+    def multiply(lane: int, task: int, of_plane: Scalar, terms: Array, words: Array, own: Array) -> None:
         offset = (
             uint32(uint32(of_plane) * uint32(n_task) + uint32(task)) * uint32(_N_TILE * n_step * WARP) + lane
         )

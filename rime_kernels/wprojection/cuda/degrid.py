@@ -8,9 +8,15 @@ from typing import Any
 from numba import int32, int64, uint32, uint64
 
 from rime_kernels import device
-from rime_kernels.compile.types import Array, Compiled, Module, Scalar
+from rime_kernels.compile.types import (
+    Array,
+    Compiled,
+    DeviceKernel,
+    Module,
+    Scalar,
+)
 from rime_kernels.cuda.kernels.reductions import make_warp_reduce
-from rime_kernels.cuda.shapes.cells import LANES, values_of
+from rime_kernels.cuda.launch_shapes.cells import LANES, values_of
 from rime_kernels.gridding.cuda.items import FLIP
 from rime_kernels.wprojection.cuda.parts import (
     FIRST_X,
@@ -36,7 +42,7 @@ _VALUES = 8
 
 
 @functools.cache
-def make_degrid(kernel: Kernel) -> Compiled:
+def make_degrid(kernel: Kernel) -> DeviceKernel:
     """The kernel: writes the visibilities of items.
 
     Of one visibility or several, each thread sums its own cells; the lanes of a warp join their sums by a
@@ -183,7 +189,7 @@ def _make_sum_of_warps(kernel: Kernel) -> Compiled:
     n_of_warp = kernel.shape.n_stage * values_of(kernel.n_plane)
 
     @device.inline
-    def sum_of_warps(s: Scalar, of: Any) -> tuple[Scalar, Scalar]:
+    def sum_of_warps(s: int, of: Any) -> tuple[Scalar, Scalar]:
         first_sum, of_warp = of
         sum_re = sum_im = real(0)
         for other in range(n_warp):
@@ -214,7 +220,7 @@ def _make_load_from(kernel: Kernel, cell: int) -> Compiled:
     rest = _make_load_from(kernel, cell + 1)
 
     @device.part
-    def load_from(x: Scalar, y: Scalar, n_grid: Scalar, grid: Array, cells: Array) -> None:
+    def load_from(x: Scalar, y: Scalar, n_grid: int, grid: Array, cells: Array) -> None:
         row, column = y + uint32(b), x + uint32(a)
         row -= n_grid if row >= n_grid else uint32(0)
         column -= n_grid if column >= n_grid else uint32(0)

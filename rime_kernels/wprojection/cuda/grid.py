@@ -8,7 +8,13 @@ import math
 from numba import int32, int64, uint32, uint64
 
 from rime_kernels import device
-from rime_kernels.compile.types import Array, Compiled, Module, Scalar
+from rime_kernels.compile.types import (
+    Array,
+    Compiled,
+    DeviceKernel,
+    Module,
+    Scalar,
+)
 from rime_kernels.gridding.cuda.items import FLIP
 from rime_kernels.wprojection.cuda.parts import (
     COS,
@@ -33,7 +39,7 @@ cuda: Module = device.cuda
 
 
 @functools.cache
-def make_grid(kernel: Kernel) -> Compiled:
+def make_grid(kernel: Kernel) -> DeviceKernel:
     """The kernel: adds the visibilities of items to whole numbers, `fixed` times the cells of the grid.
 
     `total` has (G^2, 2 n_plane) of them: those of a cell lie together. Sums of whole numbers do not depend on
@@ -191,7 +197,7 @@ def _make_flush_from(kernel: Kernel, cell: int) -> Compiled:
 
     @device.part
     def flush_from(
-        x: Scalar, y: Scalar, n_grid: Scalar, fixed: Scalar, sums: Array, total: Array
+        x: Scalar, y: Scalar, n_grid: int, fixed: Scalar, sums: Array, total: Array
     ) -> None:  # fmt: skip
         row, column = y + uint32(b), x + uint32(a)
         row -= n_grid if row >= n_grid else uint32(0)
@@ -216,7 +222,7 @@ def _make_whole(single: bool) -> Compiled:
 
 
 @functools.cache
-def make_clear() -> Compiled:
+def make_clear() -> DeviceKernel:
     """Kernel that makes all whole numbers 0."""
 
     @device.kernel(0)
@@ -230,7 +236,7 @@ def make_clear() -> Compiled:
 
 
 @functools.cache
-def make_floats() -> Compiled:
+def make_floats() -> DeviceKernel:
     """Kernel that makes numbers of a grid of whole ones, real and imaginary parts, plane by plane."""
 
     @device.kernel(0)

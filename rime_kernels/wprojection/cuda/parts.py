@@ -26,8 +26,8 @@ from numba import float32, float64, int32, int64, uint32
 
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Module, NumbaType, Scalar
-from rime_kernels.cuda.shapes.cells import LANES, n_thread, values_of
-from rime_kernels.cuda.shapes.choice import cells_of
+from rime_kernels.cuda.launch_shapes.cells import LANES, n_thread, values_of
+from rime_kernels.cuda.launch_shapes.choice import cells_of
 from rime_kernels.gridding.cuda.items import FIRST_CHAN, FIRST_ROW, FLIP, N_CHAN, X, Y
 from rime_kernels.gridding.cuda.planes import turn_function
 
@@ -194,7 +194,7 @@ def make_locate(task: Task, put_place: Compiled) -> Compiled:
 
     @device.inline
     def locate(
-        i: Scalar, k: Scalar, item: Scalar, first_vis: Scalar, layer_w: Scalar, planes_per_w: Scalar,
+        i: int, k: int, item: Scalar, first_vis: Scalar, layer_w: Scalar, planes_per_w: Scalar,
         middle: Scalar, items: Array, uvw: Array, order: Array, shift: Array, scale: Array, place: Array,
         plane: Array, number: Array, offset: Array,
     ) -> None:  # fmt: skip
@@ -235,7 +235,7 @@ def make_put_bins(kernel: Kernel) -> Compiled:
     remainder = make_remainder()
 
     @device.inline
-    def put_bins(i: Scalar, x: Scalar, y: Scalar, item: Scalar, items: Array, place: Array) -> None:
+    def put_bins(i: int, x: Scalar, y: Scalar, item: Scalar, items: Array, place: Array) -> None:
         start_x, start_y = remainder(x, bin_x), remainder(y, bin_y)
         place[i, FIRST_X], place[i, START_X] = x - int32(start_x % uint32(m_x)), start_x
         place[i, FIRST_Y], place[i, START_Y] = y - int32(start_y % uint32(m_y)), start_y
@@ -251,7 +251,7 @@ def make_put_block(before: int) -> Compiled:
     """
 
     @device.inline
-    def put_block(i: Scalar, x: Scalar, y: Scalar, item: Scalar, items: Array, place: Array) -> None:
+    def put_block(i: int, x: Scalar, y: Scalar, item: Scalar, items: Array, place: Array) -> None:
         place[i, START_X] = x - items[item, X] + int32(before)
         place[i, START_Y] = y - items[item, Y] + int32(before)
 
@@ -265,7 +265,7 @@ def make_evaluate(kernel: Kernel) -> Compiled:
 
     @device.inline
     def evaluate(
-        thread: Scalar, first: Scalar, n: Scalar, terms: Array, place: Array, plane: Array, number: Array,
+        thread: int, first: int, n: Scalar, terms: Array, place: Array, plane: Array, number: Array,
         own: Array, into: Scalar, factor: Array,
     ) -> None:  # fmt: skip
         k, n_group = uint32(thread), (uint32(n) + uint32(TOGETHER - 1)) // uint32(TOGETHER)
@@ -294,7 +294,7 @@ def _make_of_cell(kernel: Kernel) -> Compiled:
 
     @device.inline
     def of_cell(
-        first: Scalar, end: Scalar, cell: Scalar, terms: Array, place: Array, plane: Array, number: Array,
+        first: int, end: int, cell: int, terms: Array, place: Array, plane: Array, number: Array,
         own: Array, into: Scalar, factor: Array,
     ) -> None:  # fmt: skip
         is_v = cell >= uint32(bin_x)
@@ -341,7 +341,7 @@ def make_polynomials(task: Task) -> Compiled:
     im, part, part_im, z, t = OF_IM, 2 * n, 3 * n, OF_Z, OF_T
 
     @device.inline
-    def polynomials(j: Scalar, is_v: Scalar, of_plane: Scalar, terms: Array, own: Array) -> None:
+    def polynomials(j: int, is_v: Scalar, of_plane: Scalar, terms: Array, own: Array) -> None:
         term = uint32(of_plane + int32(n_w_plane) if is_v else of_plane) * uint32(size_of_plane)
         term += uint32(size_of_plane) + j
         for v in range(n):
@@ -372,7 +372,7 @@ def make_share(task: Task) -> Compiled:
 
     @device.inline
     def share_of(
-        k: Scalar, s: Scalar, cos: Scalar, sin: Scalar, sign: Scalar, vis: Array, weight: Array,
+        k: int, s: int, cos: Scalar, sin: Scalar, sign: Scalar, vis: Array, weight: Array,
         to_corr: Array,
     ) -> tuple[Scalar, Scalar]:  # fmt: skip
         sum_re = sum_im = real(0)
@@ -400,7 +400,7 @@ def make_of_corr(task: Task, sum_of: Compiled) -> Compiled:
 
     @device.inline
     def of_corr(
-        c: Scalar, cos: Scalar, sin: Scalar, sign: Scalar, to_corr: Array, of: Any
+        c: int, cos: Scalar, sin: Scalar, sign: Scalar, to_corr: Array, of: Any
     ) -> tuple[Scalar, Scalar]:
         re = im = real(0)
         for s in range(n_plane):
@@ -421,7 +421,7 @@ def make_write_vis(task: Task, sum_of: Compiled) -> Compiled:
 
     @device.inline
     def write_vis(
-        j: Scalar, c: Scalar, sign: Scalar, to_corr: Array, number: Array, offset: Array, of: Any, vis: Array
+        j: int, c: int, sign: Scalar, to_corr: Array, number: Array, offset: Array, of: Any, vis: Array
     ) -> None:
         re, im = of_corr(c, number[j, COS], number[j, SIN], sign, to_corr, of)
         k = 2 * (offset[j] * int64(n_corr) + c)
@@ -439,7 +439,7 @@ def make_remainder() -> Compiled:
     """
 
     @device.inline
-    def remainder(cell: Scalar, n: Scalar) -> Scalar:
+    def remainder(cell: int, n: Scalar) -> Scalar:
         return uint32(cell + uint32(_FAR) // uint32(n) * uint32(n)) % uint32(n)
 
     return remainder

@@ -13,9 +13,15 @@ from typing import Any
 from numba import int32, int64, uint32, uint64
 
 from rime_kernels import device
-from rime_kernels.compile.types import Array, Compiled, Module, Scalar
+from rime_kernels.compile.types import (
+    Array,
+    Compiled,
+    DeviceKernel,
+    Module,
+    Scalar,
+)
 from rime_kernels.cuda.kernels.tiles import tensor_cores
-from rime_kernels.cuda.shapes.cells import MOST_OF_VIS
+from rime_kernels.cuda.launch_shapes.cells import MOST_OF_VIS
 from rime_kernels.gridding.cuda.items import FLIP, X, Y
 from rime_kernels.wprojection.cuda.parts import (
     COS,
@@ -110,7 +116,7 @@ class VisKernel(Task):
 
 
 @functools.cache
-def make_vis_degrid(kernel: VisKernel) -> Compiled:
+def make_vis_degrid(kernel: VisKernel) -> DeviceKernel:
     """The kernel: writes the visibilities of items, as `degrid.make_degrid` does.
 
     `inverse` is what the scale of both kernels was multiplied by. Numbers are summed in the order of cells.
@@ -180,7 +186,7 @@ def _make_fill(kernel: VisKernel) -> Compiled:
     n_plane, block, pitch, n_thread = kernel.n_plane, kernel.block, kernel.pitch, kernel.n_thread
 
     @device.part
-    def fill(thread: Scalar, x: Scalar, y: Scalar, n_grid: Scalar, grid: Array, cells: Array) -> None:
+    def fill(thread: int, x: Scalar, y: Scalar, n_grid: int, grid: Array, cells: Array) -> None:
         i = uint32(thread)
         while i < uint32(block * block):
             of_row, of_column = uint32(i // uint32(block)), uint32(i % uint32(block))
@@ -238,7 +244,7 @@ def _make_sum_row(kernel: VisKernel, first: int) -> Compiled:
     end, n_byte = min(first + N_UNROLLED, kernel.support), kernel.n_byte
 
     @device.part
-    def sum_row(offset: Scalar, begin: int, of_u: Array, re: Scalar, im: Scalar) -> tuple[Scalar, Scalar]:
+    def sum_row(offset: int, begin: int, of_u: Array, re: Scalar, im: Scalar) -> tuple[Scalar, Scalar]:
         for i in range(first, end):
             z, k = load(offset + uint32(n_byte * i)), begin + 2 * i
             re += z[0] * of_u[k]
@@ -255,7 +261,7 @@ def _make_sum_of_plane(kernel: VisKernel) -> Compiled:
     n_plane = kernel.n_plane
 
     @device.inline
-    def sum_of_plane(s: Scalar, of: Any) -> tuple[Scalar, Scalar]:
+    def sum_of_plane(s: int, of: Any) -> tuple[Scalar, Scalar]:
         v, sums = of
         k = 2 * (v * n_plane + s)
         return sums[k], sums[k + 1]

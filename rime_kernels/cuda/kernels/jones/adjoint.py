@@ -20,7 +20,13 @@ from typing import NamedTuple
 from numba import float32, float64, int32, int64, uint64
 
 from rime_kernels import device
-from rime_kernels.compile.types import Array, Compiled, Module, Scalar
+from rime_kernels.compile.types import (
+    Array,
+    Compiled,
+    DeviceKernel,
+    Module,
+    Scalar,
+)
 from rime_kernels.cuda.kernels.arguments import DeviceSky
 from rime_kernels.cuda.kernels.jones.factors import Factor, make_enveloped, make_factor
 from rime_kernels.cuda.kernels.jones.residuals import read_residual
@@ -34,7 +40,7 @@ from rime_kernels.cuda.kernels.jones.voltages import (
     steps_of,
 )
 from rime_kernels.cuda.kernels.profiles import COORDINATE_SCALE, make_slopes_of
-from rime_kernels.cuda.kernels.rows.parts import Row, RowKernel, RowTables
+from rime_kernels.cuda.kernels.rows.parts import RowKernel, RowTables, ThreadRow
 from rime_kernels.jones_beam import matrices
 from rime_kernels.physics import phase
 
@@ -63,16 +69,16 @@ class SlabNumbers(NamedTuple):
 class AntennaItem(NamedTuple):
     """What a thread accumulates for."""
 
-    b: Scalar
-    unit: Scalar  # among all
-    time: Scalar
-    c: Scalar
-    s: Scalar
+    b: int
+    unit: int  # among all
+    time: int
+    c: int
+    s: int
     a: Scalar
 
 
 @functools.cache
-def make_accumulate_gradient(kernel: RowKernel) -> Compiled:
+def make_accumulate_gradient(kernel: RowKernel) -> DeviceKernel:
     """The kernel: a thread for each unit, channel, source and antenna, which leaves a record of `Moments`.
 
     `records` (n_batch, n_unit, n_chan, n_antenna, n_source, `Moments.n_value`), flat.
@@ -154,7 +160,7 @@ def _make_accumulate_rows(kernel: RowKernel) -> Compiled:
         for k in range(units.starts[first], units.starts[first + 1]):
             number, is_second = units.rows[k] // int32(2), units.rows[k] % int32(2)
             p, q = tables.antenna1[number], tables.antenna2[number]
-            row = Row(
+            row = ThreadRow(
                 number, item.time, uvw[number, 0] / _C, uvw[number, 1] / _C, uvw[number, 2] / _C, p, q,
                 int32(0), uint64(0),
             )  # fmt: skip
@@ -192,7 +198,7 @@ def _make_of_row(kernel: RowKernel) -> Compiled:
 
     @device.part
     def of_row(
-        b: Scalar, s: Scalar, row: Row, freq: Scalar, factor: Factor, y_re: Scalar, y_im: Scalar,
+        b: int, s: int, row: ThreadRow, freq: Scalar, factor: Factor, y_re: Scalar, y_im: Scalar,
         sky: DeviceSky,
         value: Array,
     ) -> tuple[Scalar, Scalar]:  # fmt: skip
@@ -252,7 +258,7 @@ def _make_put_brightness(kernel: RowKernel) -> Compiled:
 
 
 @functools.cache
-def make_sum_pointing(kernel: RowKernel) -> Compiled:
+def make_sum_pointing(kernel: RowKernel) -> DeviceKernel:
     """Kernel that sums what each antenna of a unit has of `JonesBeam.motion` over channels and sources.
 
     `records` as `make_accumulate_gradient` leaves them; `out` float64, flat (n_batch, n_unit, n_out, 2 or 4).

@@ -12,7 +12,8 @@ from rime_kernels.compile.types import Compiled, Scalar
 from rime_kernels.cuda.kernels import scalars
 from rime_kernels.cuda.kernels.arguments import DeviceSky
 from rime_kernels.cuda.kernels.profiles import COORDINATE_SCALE, make_envelope_of
-from rime_kernels.cuda.kernels.rows.parts import Row, RowKernel, make_turning
+from rime_kernels.cuda.kernels.rows.parts import RowKernel, ThreadRow, make_turning
+from rime_kernels.physics import envelope
 
 
 class Factor(NamedTuple):
@@ -33,10 +34,10 @@ def make_factor(kernel: RowKernel) -> Compiled:
         kernel.variant.profiles is not None,
     )
     real, exp2 = float32 if single else float64, scalars.exp2_function(single)
-    turning_of = make_turning(kernel)
+    turning_of, squared = make_turning(kernel), device.inline(envelope.squared.py_func)
 
     @device.inline
-    def factor_of(b: Scalar, s: Scalar, row: Row, freq: Scalar, sky: DeviceSky) -> Factor:
+    def factor_of(b: int, s: int, row: ThreadRow, freq: Scalar, sky: DeviceSky) -> Factor:
         n_source = int32(sky.direction.shape[1])
         n_point = n_source - int32(sky.n_gaussian)
         # The phase of the baseline, from the row's own u, v and w: no antenna's matrix has it here.
@@ -47,7 +48,7 @@ def make_factor(kernel: RowKernel) -> Compiled:
             # Profiles stand behind the Gaussians and have their coordinates, but an envelope of their own.
             is_gaussian = False
         if is_gaussian:
-            e = exp2(real(along * along + across * across))
+            e = exp2(real(squared(along, across)))
             re, im = e * re, e * im
         return Factor(re, im, along, across)
 
@@ -64,9 +65,7 @@ def make_enveloped(kernel: RowKernel) -> Compiled:
     has_profile = kernel.variant.profiles is not None
 
     @device.inline
-    def enveloped(
-        b: Scalar, s: Scalar, freq: Scalar, factor: Factor, sky: DeviceSky
-    ) -> tuple[Scalar, Scalar]:
+    def enveloped(b: int, s: int, freq: Scalar, factor: Factor, sky: DeviceSky) -> tuple[Scalar, Scalar]:
         re, im = factor.re, factor.im
         j = s - (int32(sky.direction.shape[1]) - int32(sky.n_profile))
         if has_profile and j >= 0:

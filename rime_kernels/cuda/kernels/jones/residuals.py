@@ -12,26 +12,32 @@ import numpy as np
 from numba import float32, float64, int32, int64, uint64
 
 from rime_kernels import device
-from rime_kernels.compile.types import Array, Compiled, Module, Scalar
+from rime_kernels.compile.types import (
+    Array,
+    Compiled,
+    DeviceKernel,
+    Module,
+    Scalar,
+)
 from rime_kernels.cuda.kernels.arguments import DataColumns, DeviceSky, Results
+from rime_kernels.cuda.kernels.chi2_terms import n_kinds
 from rime_kernels.cuda.kernels.correlations import make_correlation
 from rime_kernels.cuda.kernels.jones.factors import make_enveloped, make_factor
 from rime_kernels.cuda.kernels.jones.sums import make_add_product, make_to_stokes
 from rime_kernels.cuda.kernels.jones.table import Table, place_of, read_matrix
 from rime_kernels.cuda.kernels.jones.voltages import is_circular, make_times_brightness
-from rime_kernels.cuda.kernels.misfit import n_kinds
 from rime_kernels.cuda.kernels.rows.kernel import RowRegisters, make_index_block, make_sum_block
 from rime_kernels.cuda.kernels.rows.parts import (
     Place,
-    Row,
     RowKernel,
     RowTables,
     RowWork,
+    ThreadRow,
     make_find_row,
     make_next_source,
 )
 from rime_kernels.cuda.kernels.rows.sums import make_chi2_epilogue
-from rime_kernels.cuda.kernels.samples import Matrices, Samples
+from rime_kernels.cuda.kernels.samples import EpilogueSamples, Matrices
 from rime_kernels.jones_beam import matrices
 from rime_kernels.physics.feeds import feeds_of
 
@@ -47,7 +53,7 @@ class JonesResiduals(NamedTuple):
 
 
 @functools.cache
-def make_residuals(kernel: RowKernel) -> Compiled:
+def make_residuals(kernel: RowKernel) -> DeviceKernel:
     """The kernel; it leaves `Results.sums` as `rows.kernel.make_row_sums` does before an adjoint."""
     n_thread, own_arrays, sample_arrays = kernel.shape.n_row, _make_own(kernel), _make_samples(kernel)
     index_block, find_row = make_index_block(kernel), make_find_row(kernel)
@@ -102,13 +108,13 @@ def _make_samples(kernel: RowKernel) -> Compiled:
     n_through, n_matrix = end.n_through, end.n_matrix
 
     @device.inline
-    def sample_arrays() -> Samples:
+    def sample_arrays() -> EpilogueSamples:
         of_antennas = Matrices(
             cuda.local.array(n_matrix, real), cuda.local.array(n_matrix, real),
             cuda.local.array(n_matrix, real), cuda.local.array(n_matrix, real),
             cuda.local.array(n_matrix, real), cuda.local.array(n_matrix, real),
         )  # fmt: skip
-        return Samples(
+        return EpilogueSamples(
             cuda.local.array(n_datum, real), cuda.local.array(n_datum, real), cuda.local.array(n_datum, real),
             cuda.local.array(n_factor, real), cuda.local.array(n_factor, real),
             cuda.local.array(n_back, real), cuda.local.array(n_corr, real), cuda.local.array(n_corr, real),
@@ -127,7 +133,13 @@ def _make_sum_sources(kernel: RowKernel) -> Compiled:
 
     @device.part
     def sum_sources(
-        place: Place, row: Row, work: RowWork, tables: RowTables, sky: DeviceSky, table: Table, sums: Array
+        place: Place,
+        row: ThreadRow,
+        work: RowWork,
+        tables: RowTables,
+        sky: DeviceSky,
+        table: Table,
+        sums: Array,
     ) -> None:
         b, c, offset = place.b, place.start, row.bright
         n_source, freq = int32(sky.direction.shape[1]), tables.chan_freq[c]
@@ -164,9 +176,7 @@ def _make_leave(kernel: RowKernel) -> Compiled:
 
 
 @device.inline
-def read_residual(
-    b: Scalar, c: Scalar, n_chan: Scalar, local: Scalar, n_row: Scalar, residual: Array
-) -> tuple[Scalar, ...]:
+def read_residual(b: int, c: int, n_chan: int, local: int, n_row: int, residual: Array) -> tuple[Scalar, ...]:
     """The residuals of a row of the slab."""
     r, offset = residual, int64(8) * ((int64(b) * n_chan + c) * n_row + local)
     return (

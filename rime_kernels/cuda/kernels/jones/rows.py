@@ -10,7 +10,12 @@ import functools
 from numba import float32, float64, int32, uint64
 
 from rime_kernels import device
-from rime_kernels.compile.types import Array, Compiled, Module
+from rime_kernels.compile.types import (
+    Array,
+    Compiled,
+    DeviceKernel,
+    Module,
+)
 from rime_kernels.cuda.kernels.arguments import DataColumns, DeviceSky, Results
 from rime_kernels.cuda.kernels.jones.factors import make_enveloped, make_factor
 from rime_kernels.cuda.kernels.jones.sums import make_add_product, make_to_stokes
@@ -25,15 +30,15 @@ from rime_kernels.cuda.kernels.jones.voltages import (
 from rime_kernels.cuda.kernels.rows.kernel import RowRegisters, make_index_block, make_sum_block
 from rime_kernels.cuda.kernels.rows.parts import (
     Place,
-    Row,
     RowKernel,
     RowTables,
     RowWork,
+    ThreadRow,
     make_find_row,
     make_next_source,
 )
 from rime_kernels.cuda.kernels.rows.sums import make_chi2_epilogue, make_visibilities_epilogue
-from rime_kernels.cuda.kernels.samples import EpilogueKernel, Matrices, Samples
+from rime_kernels.cuda.kernels.samples import EpilogueKernel, EpilogueSamples, Matrices
 from rime_kernels.jones_beam import matrices
 
 # The simulator replaces a global of this name while a kernel runs: what declares arrays stands here.
@@ -41,7 +46,7 @@ cuda: Module = device.cuda
 
 
 @functools.cache
-def make_row_sums(kernel: RowKernel) -> Compiled:
+def make_row_sums(kernel: RowKernel) -> DeviceKernel:
     """The kernel, ending in visibilities or in chi2, which it leaves as `rows.kernel.make_row_sums` does."""
     is_chi2, n_thread, run = kernel.is_chi2, kernel.shape.n_row, kernel.shape.run
     own_arrays, sample_arrays = _make_own(kernel), _make_samples(kernel.end, kernel.variant.single)
@@ -102,9 +107,9 @@ def _make_samples(end: EpilogueKernel, single: bool) -> Compiled:
     n_through = end.n_through
 
     @device.inline
-    def sample_arrays() -> Samples:
+    def sample_arrays() -> EpilogueSamples:
         none = cuda.local.array(1, real)  # for the way back
-        return Samples(
+        return EpilogueSamples(
             cuda.local.array(n_datum, real), cuda.local.array(n_datum, real), cuda.local.array(n_datum, real),
             cuda.local.array(n_factor, real), cuda.local.array(n_factor, real),
             cuda.local.array(n_back, real), cuda.local.array(n_corr, real), cuda.local.array(n_corr, real),
@@ -126,7 +131,7 @@ def _make_sum_sources(kernel: RowKernel) -> Compiled:
     @device.part
     def sum_sources(
         place: Place,
-        row: Row,
+        row: ThreadRow,
         work: RowWork,
         tables: RowTables,
         sky: DeviceSky,

@@ -9,7 +9,7 @@ from numba import float32, float64, uint64
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Scalar
 from rime_kernels.cuda.kernels.jones.pairs import pairs_of
-from rime_kernels.cuda.kernels.jones.voltages import CudaBeams, Frame, Steps
+from rime_kernels.cuda.kernels.jones.voltages import AntennaFrame, CudaBeams, Steps
 from rime_kernels.jones_beam import matrices, spline
 
 _cell, _slopes, _turned = spline.cell, spline.slopes, spline.turned
@@ -21,7 +21,7 @@ def _make_row(single: bool) -> Compiled:
     unpack = pairs_of(single).unpack
 
     @device.inline
-    def node(nodes: Array, offset: Scalar, g: tuple[Scalar, ...]) -> Scalar:
+    def node(nodes: Array, offset: int, g: tuple[Scalar, ...]) -> Scalar:
         a_re, a_im = unpack(nodes[offset])
         b_re, b_im = unpack(nodes[offset + uint64(1)])
         c_re, c_im = unpack(nodes[offset + uint64(2)])
@@ -32,7 +32,7 @@ def _make_row(single: bool) -> Compiled:
 
     @device.part
     def row(
-        nodes: Array, offset: Scalar, g: tuple[Scalar, ...], w: tuple[Scalar, ...], slope: tuple[Scalar, ...]
+        nodes: Array, offset: int, g: tuple[Scalar, ...], w: tuple[Scalar, ...], slope: tuple[Scalar, ...]
     ) -> tuple[Scalar, Scalar]:
         first, second = node(nodes, offset, g), node(nodes, offset + uint64(4), g)
         third, fourth = node(nodes, offset + uint64(8), g), node(nodes, offset + uint64(12), g)
@@ -56,7 +56,7 @@ def make_pull_place(single: bool, circular: bool) -> Compiled:
 
     @device.part
     def pull_place(
-        frame: Frame,
+        frame: AntennaFrame,
         l: Scalar,
         m: Scalar,
         steps: Steps,

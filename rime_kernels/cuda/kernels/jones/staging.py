@@ -13,8 +13,8 @@ from rime_kernels.cuda.kernels import scalars
 from rime_kernels.cuda.kernels.arguments import DeviceSky
 from rime_kernels.cuda.kernels.jones.pairs import pairs_of
 from rime_kernels.cuda.kernels.jones.voltages import (
+    AntennaFrame,
     CudaBeams,
-    Frame,
     Steps,
     frame_of,
     is_circular,
@@ -39,11 +39,11 @@ class FirstStaged(NamedTuple):
     """What a thread stages first of each chunk."""
 
     source: Scalar  # of the chunk, uint32
-    slot: Scalar
+    slot: int
 
 
 class BlockFrames(NamedTuple):
-    """`Frame` of each slot of a block, (n_slot,) in shared memory; float64, the last two uint64."""
+    """`AntennaFrame` of each slot of a block, (n_slot,) in shared memory; float64, the last two uint64."""
 
     dl: Array
     dm: Array
@@ -119,7 +119,7 @@ def make_coordinates(kernel: TileKernel) -> Compiled:
 
     @device.part
     def put_coordinates(
-        b: Scalar,
+        b: int,
         g: Scalar,
         u: Scalar,
         v: Scalar,
@@ -157,7 +157,7 @@ def make_stage(kernel: TileKernel) -> Compiled:
 
     @device.part
     def stage(
-        start: Scalar, buffer: Scalar, block: TileBlock, steps: Steps, sky: DeviceSky, beams: CudaBeams,
+        start: int, buffer: Scalar, block: TileBlock, steps: Steps, sky: DeviceSky, beams: CudaBeams,
         shared: TileSharedMemory,
         frames: BlockFrames, mine: FirstStaged,
     ) -> Scalar:  # fmt: skip
@@ -169,7 +169,7 @@ def make_stage(kernel: TileKernel) -> Compiled:
             s = start + int32(k)
             l, m, n_minus_1 = sky.direction[b, s, 0], sky.direction[b, s, 1], sky.direction[b, s, 2]
             u, v, w = slots.u[i], slots.v[i], slots.w[i]
-            frame = Frame(
+            frame = AntennaFrame(
                 frames.dl[i], frames.dm[i], frames.cos[i], frames.sin[i], frames.feed_cos[i],
                 frames.feed_sin[i], frames.first[i],
             )  # fmt: skip

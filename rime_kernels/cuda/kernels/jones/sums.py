@@ -20,6 +20,7 @@ from rime_kernels.cuda.kernels.correlations import make_correlation
 from rime_kernels.cuda.kernels.jones.pairs import pairs_of
 from rime_kernels.cuda.kernels.tiles.parts import TileKernel, sizes_of
 from rime_kernels.jones_beam import matrices
+from rime_kernels.physics import envelope
 from rime_kernels.physics.feeds import feeds_of
 
 
@@ -31,7 +32,7 @@ def make_add_product(n: int) -> Compiled:
     product = device.inline(matrices.add_times_adjoint.py_func)
 
     @device.inline
-    def add_product(sums: Array, offset: Scalar, a: tuple[Scalar, ...], b: tuple[Scalar, ...]) -> None:
+    def add_product(sums: Array, offset: int, a: tuple[Scalar, ...], b: tuple[Scalar, ...]) -> None:
         c = (
             sums[offset], sums[offset + 4 * n], sums[offset + n], sums[offset + 5 * n], sums[offset + 2 * n],
             sums[offset + 6 * n],
@@ -85,6 +86,7 @@ def make_accumulate(kernel: TileKernel, gaussian: bool) -> Compiled:
     plane = 2 * sizes_of(kernel).n_term
     add_product, exp2 = make_add_product(n_baseline), scalars.exp2_function(single)
     unpack, scaled = pairs_of(single).unpack, device.inline(matrices.scaled.py_func)
+    squared = device.inline(envelope.squared.py_func)
 
     @device.inline
     def coordinate(staged: Staged, x: Scalar, y: Scalar) -> Scalar:
@@ -95,10 +97,10 @@ def make_accumulate(kernel: TileKernel, gaussian: bool) -> Compiled:
             # Added last: high parts cancel most of each other, and a small rest meets a small number.
             a, b = staged.low[x], staged.low[y]
             along, across = along + (a.real - b.real), across + (a.imag - b.imag)
-        return along * along + across * across
+        return squared(along, across)
 
     @device.part
-    def accumulate(n_source: Scalar, staged: Staged, corner: Corner, sums: Array, second: Array) -> None:
+    def accumulate(n_source: int, staged: Staged, corner: Corner, sums: Array, second: Array) -> None:
         p, q, term = corner.p, corner.q, staged.term
         # A running address compared with its end is one counter less than an index of the source.
         end = uint32(p + uint32(n_source) * uint32(side))

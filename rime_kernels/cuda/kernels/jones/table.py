@@ -8,7 +8,12 @@ from typing import NamedTuple
 from numba import int32, int64
 
 from rime_kernels import device
-from rime_kernels.compile.types import Array, Compiled, Module, Scalar
+from rime_kernels.compile.types import (
+    Array,
+    DeviceKernel,
+    Module,
+    Scalar,
+)
 from rime_kernels.cuda.kernels.arguments import DeviceSky
 from rime_kernels.cuda.kernels.jones.voltages import CudaBeams, frame_of, make_voltage, steps_of
 
@@ -30,14 +35,14 @@ class Table(NamedTuple):
 
 
 @device.inline
-def place_of(b: Scalar, time: Scalar, c: Scalar, s: Scalar, n_source: Scalar, table: Table) -> Scalar:
+def place_of(b: int, time: int, c: int, s: int, n_source: int, table: Table) -> Scalar:
     """Where the matrices of all antennas towards a source begin."""
     slot = int64(b) * table.n_time + (time - table.first_time)
     return ((slot * table.n_chan + c) * n_source + s) * int64(8) * table.n_antenna
 
 
 @device.inline
-def read_matrix(offset: Scalar, antenna: Scalar, table: Table) -> tuple[Scalar, ...]:
+def read_matrix(offset: int, antenna: int, table: Table) -> tuple[Scalar, ...]:
     """The matrix of an antenna, of those that begin at `offset`."""
     m, n, i = table.values, table.n_antenna, offset + antenna
     return (
@@ -46,7 +51,7 @@ def read_matrix(offset: Scalar, antenna: Scalar, table: Table) -> tuple[Scalar, 
 
 
 @functools.cache
-def make_fill_table(single: bool, circular: bool) -> Compiled:
+def make_fill_table(single: bool, circular: bool) -> DeviceKernel:
     """Kernel that fills the table: a thread for each matrix."""
     voltage = make_voltage(single, circular)
 

@@ -11,14 +11,18 @@ import functools
 from numba import complex64, complex128, float32, float64, int32, int64, uint32, uint64
 
 from rime_kernels import device
-from rime_kernels.compile.types import Compiled, Module
+from rime_kernels.compile.types import (
+    Compiled,
+    DeviceKernel,
+    Module,
+)
 from rime_kernels.cuda.kernels.arguments import DataColumns, DeviceSky, Results
 from rime_kernels.cuda.kernels.baseline import Corner, Staged
 from rime_kernels.cuda.kernels.jones import staging, sums
 from rime_kernels.cuda.kernels.jones.pairs import pairs_of
 from rime_kernels.cuda.kernels.jones.staging import BlockFrames, FirstStaged
 from rime_kernels.cuda.kernels.jones.voltages import CudaBeams, steps_of
-from rime_kernels.cuda.kernels.samples import Matrices, Samples
+from rime_kernels.cuda.kernels.samples import EpilogueSamples, Matrices
 from rime_kernels.cuda.kernels.tiles import index
 from rime_kernels.cuda.kernels.tiles.adjoint import TileAccumulators
 from rime_kernels.cuda.kernels.tiles.kernel import TileRegisters, make_finish
@@ -41,7 +45,7 @@ cuda: Module = device.cuda
 
 
 @functools.cache
-def make_tile_sums(kernel: TileKernel) -> Compiled:
+def make_tile_sums(kernel: TileKernel) -> DeviceKernel:
     """The kernel, ending in visibilities or in chi2, left where `tiles.kernel.make_tile_sums` leaves them."""
     is_chi2, n_sum = kernel.is_chi2, sizes_of(kernel).n_sum
     real = float32 if kernel.variant.single else float64
@@ -130,7 +134,7 @@ def _make_own(kernel: TileKernel) -> Compiled:
     def own_arrays() -> TileRegisters:
         totals, second = cuda.local.array(n_sum, real), cuda.local.array(n_second, real)
         none = cuda.local.array(1, real)  # for the way back
-        samples = Samples(
+        samples = EpilogueSamples(
             cuda.local.array(n_datum, real), cuda.local.array(n_datum, real), cuda.local.array(n_datum, real),
             cuda.local.array(n_factor, real), cuda.local.array(n_factor, real),
             cuda.local.array(n_back, real), cuda.local.array(n_corr, real), cuda.local.array(n_corr, real),

@@ -37,7 +37,7 @@ class CudaBeams(NamedTuple):
     step_y: float
 
 
-class Frame(NamedTuple):
+class AntennaFrame(NamedTuple):
     """How an antenna's beam lies on the sky at a time and channel."""
 
     dl: Scalar  # where it points, rad
@@ -46,7 +46,7 @@ class Frame(NamedTuple):
     sin: Scalar
     feed_cos: Scalar  # of its feeds' angle
     feed_sin: Scalar
-    first: Scalar  # where the coefficients of its class and channel begin, uint64
+    first: int  # where the coefficients of its class and channel begin, uint64
 
 
 def is_circular(matrix: tuple[complex, ...]) -> bool:
@@ -72,7 +72,7 @@ def steps_of(scale: Scalar, beams: CudaBeams) -> Steps:
 
 
 @device.inline
-def frame_of(b: Scalar, t: Scalar, a: Scalar, c: Scalar, sky: DeviceSky, beams: CudaBeams) -> Frame:
+def frame_of(b: int, t: Scalar, a: Scalar, c: int, sky: DeviceSky, beams: CudaBeams) -> AntennaFrame:
     """The frame of antenna a at time slot t and channel c."""
     pointing, angle, feed_angle = sky.pointing, beams.angle, beams.feed_angle
     # What does not change has a single time, or antenna.
@@ -83,7 +83,7 @@ def frame_of(b: Scalar, t: Scalar, a: Scalar, c: Scalar, sky: DeviceSky, beams: 
         phi += pointing[b, time, antenna, 2] - pointing[b, time, antenna, 3] * beams.wavelength2[c]
     which = beams.antenna_class[min(t, beams.antenna_class.shape[0] - 1), a]
     plane = int64(which) * int64(beams.n_chan) + int64(c)
-    return Frame(
+    return AntennaFrame(
         pointing[b, time, antenna, 0], pointing[b, time, antenna, 1], math.cos(turn), math.sin(turn),
         math.cos(phi), math.sin(phi), uint64(int64(4) * plane * int64(beams.n_y) * int64(beams.n_x)),
     )  # fmt: skip
@@ -95,7 +95,7 @@ def _make_element(single: bool) -> Compiled:
     unpack = pairs_of(single).unpack
 
     @device.part
-    def row(nodes: Array, offset: Scalar, w: Array) -> tuple[Scalar, Scalar]:
+    def row(nodes: Array, offset: int, w: Array) -> tuple[Scalar, Scalar]:
         a_re, a_im = unpack(nodes[offset])
         b_re, b_im = unpack(nodes[offset + uint64(4)])
         c_re, c_im = unpack(nodes[offset + uint64(8)])
@@ -104,7 +104,7 @@ def _make_element(single: bool) -> Compiled:
         return re, w[0] * a_im + w[1] * b_im + w[2] * c_im + w[3] * d_im
 
     @device.inline
-    def element(nodes: Array, offset: Scalar, step: Scalar, w: Array, v: Array) -> tuple[Scalar, Scalar]:
+    def element(nodes: Array, offset: int, step: Scalar, w: Array, v: Array) -> tuple[Scalar, Scalar]:
         a_re, a_im = row(nodes, offset, w)
         b_re, b_im = row(nodes, offset + step, w)
         c_re, c_im = row(nodes, offset + step + step, w)
@@ -124,7 +124,7 @@ def make_voltage(single: bool, circular: bool) -> Compiled:
 
     @device.inline
     def voltage(
-        frame: Frame, l: Scalar, m: Scalar, steps: Steps, applies: Scalar, beams: CudaBeams
+        frame: AntennaFrame, l: Scalar, m: Scalar, steps: Steps, applies: Scalar, beams: CudaBeams
     ) -> tuple[Scalar, ...]:
         one, zero = real(1), real(0)
         e = one, zero, zero, zero, zero, zero, one, zero

@@ -20,16 +20,16 @@ from rime_kernels.cuda.kernels.profiles import COORDINATE_SCALE, make_slopes_of
 from rime_kernels.cuda.kernels.reductions import make_barrier, make_warp_reduce
 from rime_kernels.cuda.kernels.rows.parts import (
     Place,
-    Row,
     RowKernel,
     RowRecords,
     RowTables,
     RowWork,
+    ThreadRow,
     make_next_source,
     make_turning,
     turned_on,
 )
-from rime_kernels.physics import beam
+from rime_kernels.physics import beam, envelope
 
 _voltage, _argument, _NO_BEAM = beam.voltage, beam.argument, beam.NO_BEAM
 _voltage_slope, _argument_slopes = beam.voltage_slope, beam.argument_slopes
@@ -49,8 +49,8 @@ class RowAccumulators(NamedTuple):
 
 
 def _no_source(
-    place: Place, s: int, n_point: int, row: Row, bright_offset: Scalar, work: RowWork, tables: RowTables,
-    sky: DeviceSky,
+    place: Place, s: int, n_point: int, row: ThreadRow, bright_offset: Scalar, work: RowWork,
+    tables: RowTables, sky: DeviceSky,
     exponent: Array, rest: Array, accumulators: RowAccumulators,
 ) -> None:  # fmt: skip
     """In place of what a kernel without an adjoint never calls."""
@@ -71,6 +71,7 @@ def make_accumulate_source_gradient(kernel: RowKernel) -> Compiled:
     at_voltage, at_profile = record.voltage - record.n_bright, record.profile - record.n_bright
     has_profile, slopes_of = kernel.variant.profiles is not None, make_slopes_of(kernel.variant.profiles)
     exp2, turning_of = scalars.exp2_function(single), make_turning(kernel)
+    squared = device.inline(envelope.squared.py_func)
     read_stokes = make_read_stokes(single, n_stokes, uint64)
     weigh_residual = make_weigh_residual(n_stokes, run, True)
     antenna_slopes, clear, place_geometry = (
@@ -81,7 +82,7 @@ def make_accumulate_source_gradient(kernel: RowKernel) -> Compiled:
 
     @device.part
     def accumulate_source_gradient(
-        place: Place, s: int, n_point: int, row: Row, bright_offset: Scalar, work: RowWork,
+        place: Place, s: int, n_point: int, row: ThreadRow, bright_offset: Scalar, work: RowWork,
         tables: RowTables, sky: DeviceSky,
         exponent: Array, rest: Array, accumulators: RowAccumulators,
     ) -> None:  # fmt: skip
@@ -91,7 +92,7 @@ def make_accumulate_source_gradient(kernel: RowKernel) -> Compiled:
         first_freq, n_chan = chan_freq[start], int32(chan_freq.size)
         turning = turning_of(b, s, gaussian, row, first_freq, work.step_freq, sky)
         re, im, along, across = turning.re, turning.im, turning.along, turning.across
-        size2, all_turned, all_grown = real(along * along + across * across), 0.0, 0.0
+        size2, all_turned, all_grown = real(squared(along, across)), 0.0, 0.0
         profile, of_along, of_across = s - (int32(sky.direction.shape[1]) - sky.n_profile), 0.0, 0.0
         for k in range(run):
             # A run may end behind the last channel: it takes that one again, with residuals of 0.
@@ -165,7 +166,9 @@ def _make_geometry(kernel: RowKernel) -> Compiled:
     at_projection = record.projection - record.n_bright
 
     @device.part
-    def place_geometry(geometry: Array, row: Row, turned: Scalar, along: Scalar, across: Scalar) -> None:
+    def place_geometry(
+        geometry: Array, row: ThreadRow, turned: Scalar, along: Scalar, across: Scalar
+    ) -> None:
         u, v, w = row.u, row.v, row.w
         geometry[0], geometry[1], geometry[2] = real(turned * u), real(turned * v), real(turned * w)
         if has_gaussian:
@@ -185,7 +188,7 @@ def make_antenna_slopes(code: int) -> Compiled:
 
     @device.inline
     def antenna_slopes(
-        b: Scalar, s: Scalar, nu: Scalar, slot: Scalar, antenna: Scalar, sky: DeviceSky
+        b: int, s: int, nu: Scalar, slot: int, antenna: int, sky: DeviceSky
     ) -> tuple[Scalar, Scalar, Scalar, Scalar]:
         l = sky.direction[b, s, 0] - sky.pointing[b, slot, antenna, 0]
         m = sky.direction[b, s, 1] - sky.pointing[b, slot, antenna, 1]
@@ -215,7 +218,7 @@ def make_join_unit(kernel: RowKernel) -> Compiled:
 
     @device.part
     def join_unit(
-        thread: Scalar,
+        thread: int,
         is_own: Scalar,
         accumulators: RowAccumulators,
         accumulated: Array,
@@ -257,7 +260,7 @@ def make_accumulate_gradient(kernel: RowKernel) -> Compiled:
 
     @device.part
     def accumulate_gradient(
-        place: Place, row: Row, work: RowWork, tables: RowTables, sky: DeviceSky, records: RowRecords,
+        place: Place, row: ThreadRow, work: RowWork, tables: RowTables, sky: DeviceSky, records: RowRecords,
         exponent: Array, rest: Array, accumulators: RowAccumulators, accumulated: Array,
     ) -> None:  # fmt: skip
         first_block, unit_start = work.first_row // n_row, records.unit_start

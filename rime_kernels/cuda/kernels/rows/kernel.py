@@ -14,9 +14,15 @@ from typing import NamedTuple
 from numba import float32, float64, int32, int64, uint32
 
 from rime_kernels import device
-from rime_kernels.compile.types import Array, Compiled, Module, Scalar
+from rime_kernels.compile.types import (
+    Array,
+    Compiled,
+    DeviceKernel,
+    Module,
+    Scalar,
+)
 from rime_kernels.cuda.kernels.arguments import DataColumns, DeviceSky, Results
-from rime_kernels.cuda.kernels.misfit import n_kinds
+from rime_kernels.cuda.kernels.chi2_terms import n_kinds
 from rime_kernels.cuda.kernels.reductions import make_block_reduce
 from rime_kernels.cuda.kernels.rows.adjoint import RowAccumulators, make_accumulate_gradient
 from rime_kernels.cuda.kernels.rows.parts import (
@@ -32,7 +38,7 @@ from rime_kernels.cuda.kernels.rows.sums import (
     make_sum_sources,
     make_visibilities_epilogue,
 )
-from rime_kernels.cuda.kernels.samples import Matrices, Samples
+from rime_kernels.cuda.kernels.samples import EpilogueSamples, Matrices
 
 # The simulator replaces a global of this name while a kernel runs: what declares arrays stands here.
 cuda: Module = device.cuda
@@ -43,11 +49,11 @@ class RowRegisters(NamedTuple):
 
     sums: Array  # (2 n_stokes run,), working precision: as in `baseline`
     exponent: Array  # (run,), working precision
-    of_kind: Array  # float64 (`misfit.n_kinds`,)
+    of_kind: Array  # float64 (`chi2_terms.n_kinds`,)
 
 
 @functools.cache
-def make_row_sums(kernel: RowKernel) -> Compiled:
+def make_row_sums(kernel: RowKernel) -> DeviceKernel:
     """The kernel, ending in visibilities, in chi2, or in chi2 and its adjoint.
 
     A block takes a block of rows and a run of channels. It leaves `Results.vis`, or `Results.sums` (n_batch
@@ -128,13 +134,13 @@ def _make_samples(kernel: RowKernel) -> Compiled:
     n_through, n_matrix = end.n_through, end.n_matrix
 
     @device.inline
-    def sample_arrays() -> Samples:
+    def sample_arrays() -> EpilogueSamples:
         matrices = Matrices(
             cuda.local.array(n_matrix, real), cuda.local.array(n_matrix, real),
             cuda.local.array(n_matrix, real), cuda.local.array(n_matrix, real),
             cuda.local.array(n_matrix, real), cuda.local.array(n_matrix, real),
         )  # fmt: skip
-        return Samples(
+        return EpilogueSamples(
             cuda.local.array(n_datum, real), cuda.local.array(n_datum, real), cuda.local.array(n_datum, real),
             cuda.local.array(n_factor, real), cuda.local.array(n_factor, real),
             cuda.local.array(n_back, real), cuda.local.array(n_corr, real), cuda.local.array(n_corr, real),
@@ -166,7 +172,7 @@ def make_index_block(kernel: RowKernel) -> Compiled:
     n_thread, run = kernel.shape.n_row, kernel.shape.run
 
     @device.inline
-    def index_block(thread: Scalar, number: Scalar, b: Scalar, work: RowWork) -> Place:
+    def index_block(thread: int, number: Scalar, b: int, work: RowWork) -> Place:
         block = uint32(uint32(number) // uint32(work.n_run))
         start = int32(uint32(number) - block * uint32(work.n_run)) * int32(run)
         local = int32(block) * int32(n_thread) + thread
@@ -193,7 +199,7 @@ def make_sum_block(kernel: RowKernel) -> Compiled:
 
 
 @functools.cache
-def make_arrange(n_thread: int) -> Compiled:
+def make_arrange(n_thread: int) -> DeviceKernel:
     """Kernel that lays values of some rows (data, weights, templates) out as the chi2 reads them.
 
     They become (n_block, n_chan, n_corr, rows of a block), flat: neighbouring threads read neighbouring

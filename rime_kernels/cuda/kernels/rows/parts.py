@@ -99,25 +99,25 @@ class RowRecords(NamedTuple):
 class Place(NamedTuple):
     """Which block, rows and channels a thread works on."""
 
-    thread: Scalar
-    b: Scalar  # entry of the batch
+    thread: int
+    b: int  # entry of the batch
     number: Scalar  # of the block in the grid: blocks of rows times runs
     block: Scalar  # block of rows, uint32
-    start: Scalar  # first channel
-    local: Scalar  # the thread's row within the slab; behind its last where there is none
+    start: int  # first channel
+    local: int  # the thread's row within the slab; behind its last where there is none
 
 
-class Row(NamedTuple):
+class ThreadRow(NamedTuple):
     """The row of a thread."""
 
-    row: Scalar  # among all rows
-    time: Scalar
+    row: int  # among all rows
+    time: int
     u: Scalar  # s: uvw / c; times a frequency, wavelengths
     v: Scalar
     w: Scalar
     p: Scalar  # its antennas
     q: Scalar
-    slot: Scalar  # time of its pointing errors
+    slot: int  # time of its pointing errors
     bright: Scalar  # where the brightness of the first source begins at its time and run, uint64
 
 
@@ -142,10 +142,10 @@ def make_turning(kernel: RowKernel) -> Compiled:
 
     @device.inline
     def turning_of(
-        b: Scalar,
-        s: Scalar,
+        b: int,
+        s: int,
         gaussian: Scalar,
-        row: Row,
+        row: ThreadRow,
         first_freq: Scalar,
         step_freq: Scalar,
         sky: DeviceSky,
@@ -192,14 +192,14 @@ def make_find_row(kernel: RowKernel) -> Compiled:
     per_source = 2 if kernel.variant.n_stokes == 4 else 1
 
     @device.inline
-    def find_row(place: Place, work: RowWork, tables: RowTables, sky: DeviceSky) -> Row:
+    def find_row(place: Place, work: RowWork, tables: RowTables, sky: DeviceSky) -> ThreadRow:
         local, uvw = place.local, tables.uvw
         row = work.first_row + (min(local, int32(work.n_row - 1)) if has_adjoint else local)
         time = tables.time_index[row]
         at_time = min(time - work.first_time, sky.n_bright_time - 1)
         n_source = int32(sky.direction.shape[1])
         first = (int64(place.b) * sky.n_bright_time + at_time) * n_source * int64(work.n_run) * run
-        return Row(
+        return ThreadRow(
             row, time, uvw[row, 0] / _C, uvw[row, 1] / _C, uvw[row, 2] / _C,
             tables.antenna1[row], tables.antenna2[row], min(time, sky.pointing.shape[1] - 1),
             uint64((first + place.start) * per_source),
@@ -214,7 +214,7 @@ def make_next_source(kernel: RowKernel) -> Compiled:
     per_run = kernel.shape.run * (2 if kernel.variant.n_stokes == 4 else 1)
 
     @device.inline
-    def next_source(offset: Scalar, work: RowWork) -> Scalar:
+    def next_source(offset: int, work: RowWork) -> Scalar:
         return offset + uint64(work.n_run) * uint64(per_run)
 
     return next_source

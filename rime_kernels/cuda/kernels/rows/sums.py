@@ -12,20 +12,20 @@ from rime_kernels.cuda.kernels import epilogue, scalars
 from rime_kernels.cuda.kernels.antennas import make_pair_of
 from rime_kernels.cuda.kernels.arguments import DataColumns, DeviceSky
 from rime_kernels.cuda.kernels.baseline import make_add_stokes, make_read_stokes
-from rime_kernels.cuda.kernels.misfit import make_misfit, n_kinds
+from rime_kernels.cuda.kernels.chi2_terms import make_chi2_terms, n_kinds
 from rime_kernels.cuda.kernels.profiles import COORDINATE_SCALE, make_envelope_of
 from rime_kernels.cuda.kernels.rows.parts import (
     Place,
-    Row,
     RowKernel,
     RowTables,
     RowWork,
+    ThreadRow,
     make_next_source,
     make_turning,
     turned_on,
 )
-from rime_kernels.cuda.kernels.samples import Samples
-from rime_kernels.physics import beam, phase
+from rime_kernels.cuda.kernels.samples import EpilogueSamples
+from rime_kernels.physics import beam, envelope, phase
 
 _turns = phase.turns
 _voltage, _argument, _NO_BEAM = beam.voltage, beam.argument, beam.NO_BEAM
@@ -41,13 +41,20 @@ def make_sum_sources(kernel: RowKernel) -> Compiled:
     run, has_gaussian = kernel.shape.run, kernel.has_gaussian
     real, n_sum, per_source = float32 if single else float64, 2 * n_stokes * run, 2 if n_stokes == 4 else 1
     exp2, turning_of = scalars.exp2_function(single), make_turning(kernel)
+    squared = device.inline(envelope.squared.py_func)
     read_stokes, add_stokes = make_read_stokes(single, n_stokes, uint64), make_add_stokes(n_stokes, run)
     next_source, envelope_of = make_next_source(kernel), make_envelope_of(kernel.variant.profiles)
     has_profile, has_sums = kernel.variant.profiles is not None, kernel.has_sums
 
     @device.part
     def sum_sources(
-        place: Place, row: Row, work: RowWork, tables: RowTables, sky: DeviceSky, sums: Array, exponent: Array
+        place: Place,
+        row: ThreadRow,
+        work: RowWork,
+        tables: RowTables,
+        sky: DeviceSky,
+        sums: Array,
+        exponent: Array,
     ) -> None:
         b, start, chan_freq = place.b, place.start, tables.chan_freq
         n_source, n_chan, first_freq = int32(sky.direction.shape[1]), int32(chan_freq.size), chan_freq[start]
@@ -68,7 +75,7 @@ def make_sum_sources(kernel: RowKernel) -> Compiled:
             if has_profile and profile >= 0:
                 is_gaussian = False
             # The envelope's exponent grows as the square of the frequency: one number for the whole run.
-            size2 = real(turning.along * turning.along + turning.across * turning.across)
+            size2 = real(squared(turning.along, turning.across))
             for k in range(run):
                 e = real(1)
                 if is_gaussian:
@@ -111,7 +118,12 @@ def make_read_samples(kernel: RowKernel) -> Compiled:
 
     @device.inline
     def read_samples(
-        first: Scalar, nu: Scalar, row: Row, columns: DataColumns, factor: Array, samples: Samples
+        first: int,
+        nu: Scalar,
+        row: ThreadRow,
+        columns: DataColumns,
+        factor: Array,
+        samples: EpilogueSamples,
     ) -> None:
         for t in range(n_template):
             samples.factor_re[t], samples.factor_im[t] = real(factor[t, 0]), real(0)
@@ -153,7 +165,7 @@ def make_chi2_epilogue(kernel: RowKernel) -> Compiled:
     end, run, n_row = kernel.end, kernel.shape.run, kernel.shape.n_row
     single, has_adjoint = kernel.variant.single, kernel.has_adjoint
     n_corr, n_kind = end.n_corr, n_kinds(kernel.n_template, kernel.variant.log, has_adjoint)
-    one_over = make_misfit(kernel.variant.log, single, kernel.n_template, has_adjoint).one_over_scaled_dof
+    one_over = make_chi2_terms(kernel.variant.log, single, kernel.n_template, has_adjoint).one_over_scaled_dof
     read_samples, sample_chi2 = make_read_samples(kernel), epilogue.make_sample_chi2(end)
     move_up, clear_back = epilogue.make_move_up(end), epilogue.make_clear_back(end)
     accumulate_template_gradients = epilogue.make_accumulate_template_gradients(
@@ -163,9 +175,9 @@ def make_chi2_epilogue(kernel: RowKernel) -> Compiled:
 
     @device.part
     def chi2_epilogue(
-        place: Place, row: Row, work: RowWork, tables: RowTables, sky: DeviceSky, columns: DataColumns,
+        place: Place, row: ThreadRow, work: RowWork, tables: RowTables, sky: DeviceSky, columns: DataColumns,
         by_pair: Array,
-        samples: Samples, sums: Array, of_kind: Array,
+        samples: EpilogueSamples, sums: Array, of_kind: Array,
     ) -> Scalar:  # fmt: skip
         n_chan, factor = int32(tables.chan_freq.size), sky.template_factor[place.b]
         n_here, tail, total = min(int32(run), n_chan - place.start), one_over(factor), 0.0
@@ -208,8 +220,8 @@ def make_visibilities_epilogue(kernel: RowKernel) -> Compiled:
 
     @device.part
     def visibilities_epilogue(
-        place: Place, row: Row, tables: RowTables, sky: DeviceSky, vis: Array, by_pair: Array,
-        samples: Samples,
+        place: Place, row: ThreadRow, tables: RowTables, sky: DeviceSky, vis: Array, by_pair: Array,
+        samples: EpilogueSamples,
         sums: Array,
     ) -> None:  # fmt: skip
         n_chan = int32(tables.chan_freq.size)

@@ -61,7 +61,7 @@ class Voltages(NamedTuple):
 
     block: TileBlock
     n_lanes: Scalar  # threads of an item
-    start: Scalar  # the first source of the chunk
+    start: int  # the first source of the chunk
     records: TileRecords
     slots: Slots
     sky: DeviceSky
@@ -74,8 +74,8 @@ Slopes = tuple[Scalar, Scalar, Scalar]
 
 
 def _nothing(
-    n_source: Scalar, staged: Staged, corner: Corner, accumulators: TileAccumulators, partial: Array,
-    first: Scalar,
+    n_source: int, staged: Staged, corner: Corner, accumulators: TileAccumulators, partial: Array,
+    first: int,
     voltages: Voltages,
 ) -> None:  # fmt: skip
     """In place of what a kernel without an adjoint never calls."""
@@ -110,8 +110,8 @@ def make_accumulate_gradients(kernel: TileKernel, gaussian: bool, wide: bool = F
 
     @device.part
     def accumulate_gradients(
-        n_source: Scalar, staged: Staged, corner: Corner, accumulators: TileAccumulators, partial: Array,
-        first: Scalar, voltages: Voltages,
+        n_source: int, staged: Staged, corner: Corner, accumulators: TileAccumulators, partial: Array,
+        first: int, voltages: Voltages,
     ) -> None:  # fmt: skip
         thread, value, of_antenna = voltages.block.thread, accumulators.value, accumulators.of_antenna
         p, q, b = corner.p, corner.q, corner.bright
@@ -329,7 +329,7 @@ def make_join(kernel: TileKernel) -> Compiled:
 
     @device.part
     def join(
-        block: TileBlock, work: TileWork, sources: Chunk, n_made: Scalar, n_source: Scalar,
+        block: TileBlock, work: TileWork, sources: Chunk, n_made: Scalar, n_source: int,
         accumulated: Array,
         moments: Array,
     ) -> None:  # fmt: skip
@@ -357,7 +357,7 @@ def make_join(kernel: TileKernel) -> Compiled:
 
 
 def _nothing_to_join(
-    block: TileBlock, work: TileWork, sources: Chunk, n_made: Scalar, n_source: Scalar, accumulated: Array,
+    block: TileBlock, work: TileWork, sources: Chunk, n_made: Scalar, n_source: int, accumulated: Array,
     moments: Array,
 ) -> None:  # fmt: skip
     """In place of what a kernel without an adjoint never calls."""

@@ -30,7 +30,7 @@ _C = phase.SPEED_OF_LIGHT
 
 
 @device.inline
-def _term_at(slot: Scalar, side: Any, step: Any) -> Scalar:
+def _term_at(slot: int, side: Any, step: Any) -> Scalar:
     """Where the terms of a slot begin in shared memory: group by group, `step` apart."""
     group = uint32(slot // uint32(side))
     return uint32(group * uint32(step) + uint32(slot - group * uint32(side)))
@@ -42,7 +42,7 @@ def make_index_block(kernel: TileKernel) -> Compiled:
     has_adjoint = kernel.has_adjoint
 
     @device.inline
-    def index_block(thread: Scalar, number: Scalar, work: TileWork, tables: TileTables) -> TileBlock:
+    def index_block(thread: int, number: Scalar, work: TileWork, tables: TileTables) -> TileBlock:
         n_split = uint32(tables.place.shape[1])
         n_copy = n_split
         if has_adjoint:

@@ -21,7 +21,7 @@ def make_item_sums(kernel: TileKernel) -> Compiled:
 
     @device.part
     def sum_tree(
-        block: TileBlock, tile: Tile, work: TileWork, n_chan: Scalar, of_kind: Array, partial: Array,
+        block: TileBlock, tile: Tile, work: TileWork, n_chan: int, of_kind: Array, partial: Array,
         results: Array,
     ) -> None:  # fmt: skip
         thread, mine, n_mine, active = block.thread, tile.mine, tile.n_mine, tile.active
@@ -63,7 +63,7 @@ def _make_sum_warps(n_kind: int) -> Compiled:
 
     @device.part
     def sum_warps(
-        block: TileBlock, tile: Tile, work: TileWork, n_chan: Scalar, of_kind: Array, partial: Array,
+        block: TileBlock, tile: Tile, work: TileWork, n_chan: int, of_kind: Array, partial: Array,
         results: Array,
     ) -> None:  # fmt: skip
         thread, lane = uint32(block.thread), uint32(uint32(block.thread) & uint32(31))

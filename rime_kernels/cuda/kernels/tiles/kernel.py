@@ -21,10 +21,16 @@ from typing import NamedTuple
 from numba import complex64, complex128, float32, float64, int32, int64, uint32, uint64
 
 from rime_kernels import device
-from rime_kernels.compile.types import Array, Compiled, Module, Scalar
+from rime_kernels.compile.types import (
+    Array,
+    Compiled,
+    DeviceKernel,
+    Module,
+    Scalar,
+)
 from rime_kernels.cuda.kernels.arguments import DataColumns, DeviceSky, Results
 from rime_kernels.cuda.kernels.baseline import Corner, Staged
-from rime_kernels.cuda.kernels.samples import Matrices, Samples
+from rime_kernels.cuda.kernels.samples import EpilogueSamples, Matrices
 from rime_kernels.cuda.kernels.tiles import adjoint, index, matrices, staging, sums, tensor_cores
 from rime_kernels.cuda.kernels.tiles.adjoint import TileAccumulators, Voltages
 from rime_kernels.cuda.kernels.tiles.item_sums import make_item_sums
@@ -59,12 +65,12 @@ class TileRegisters(NamedTuple):
     second: Array  # (6 side n_own,), working precision
     of_kind: Array  # float64 (`TileKernel.n_kind`,)
     glance: Array  # (n_glance,), working precision
-    samples: Samples
+    samples: EpilogueSamples
     accumulators: TileAccumulators
 
 
 @functools.cache
-def make_tile_sums(kernel: TileKernel) -> Compiled:
+def make_tile_sums(kernel: TileKernel) -> DeviceKernel:
     """The kernel, ending in visibilities, in chi2, or in chi2 and its adjoint.
 
     It leaves `Results.vis`, or `Results.sums` (n_batch times `n_kind`, n_sum): chi2 of each layer, channel
@@ -161,7 +167,7 @@ def _make_shared(kernel: TileKernel) -> Compiled:
         cplx if device.simulated() or not single else uint64,
     )
     bright_word = uint64 if single and not device.simulated() else real
-    address = (lambda array: array) if device.simulated() else tensor_cores.make_address()
+    address: Compiled = (lambda array: array) if device.simulated() else tensor_cores.make_address()
 
     @device.inline
     def shared_arrays() -> TileSharedMemory:
@@ -214,7 +220,7 @@ def _make_own(kernel: TileKernel) -> Compiled:
             cuda.local.array(n_matrix, real), cuda.local.array(n_matrix, real),
             cuda.local.array(n_matrix, real), cuda.local.array(n_matrix, real),
         )  # fmt: skip
-        samples = Samples(
+        samples = EpilogueSamples(
             cuda.local.array(n_datum, real), cuda.local.array(n_datum, real), cuda.local.array(n_datum, real),
             cuda.local.array(n_factor, real), cuda.local.array(n_factor, real),
             cuda.local.array(n_back, real), cuda.local.array(n_corr, real), cuda.local.array(n_corr, real),
@@ -309,7 +315,7 @@ def _make_add_chunk(kernel: TileKernel) -> Compiled:
 
     @device.part
     def add_chunk(
-        start: Scalar, n_source: Scalar, of_gaussian: Scalar, any_wide: Scalar, nu: Scalar, corner: Corner,
+        start: int, n_source: int, of_gaussian: Scalar, any_wide: Scalar, nu: Scalar, corner: Corner,
         block: TileBlock, sky: DeviceSky, staged: Staged, own: TileRegisters,
     ) -> None:  # fmt: skip
         profile = start - (int32(sky.direction.shape[1]) - sky.n_profile)
@@ -377,7 +383,7 @@ def _make_take_rest(kernel: TileKernel) -> Compiled:
     baselines_of, fill_baselines = sums.make_baselines(kernel), adjoint.make_fill_baselines(kernel)
 
     @device.inline
-    def read(of_all: Array, offset: Scalar, is_there: Scalar) -> Scalar:
+    def read(of_all: Array, offset: int, is_there: Scalar) -> Scalar:
         value = of_all[offset]
         return value if is_there else real(0)
 

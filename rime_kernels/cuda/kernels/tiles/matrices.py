@@ -143,7 +143,7 @@ def make_read_rest(kernel: TensorCoreAdjointKernel) -> Compiled:
 
     @device.part
     def read_rest(
-        item: Scalar, parameter: Scalar, rows: Scalar, lane: Scalar, first_tile: Array, rest: Array,
+        item: Scalar, parameter: Scalar, rows: Scalar, lane: int, first_tile: Array, rest: Array,
         own: Array,
     ) -> None:  # fmt: skip
         row = uint32(uint32(8) * rows + (lane >> uint32(2)))
@@ -251,7 +251,7 @@ def make_multiply(kernel: TensorCoreAdjointKernel) -> Compiled:
     return _single_multiply(kernel) if kernel.variant.single else _double_multiply(kernel)
 
 
-def place_in_plane(lane: Scalar) -> Scalar:
+def place_in_plane(lane: int) -> Scalar:
     """Where in 512 bytes thread 4 g + t of a warp finds the unit of source g and antennas 2 t, 2 t + 1."""
     g, t = uint32(lane >> uint32(2)), uint32(lane & uint32(3))
     half = uint32(g >> uint32(1))
@@ -303,7 +303,7 @@ def _single_multiply(kernel: TensorCoreAdjointKernel) -> Compiled:
         return turn(b[0]), turn(b[1]), turn(b[2]), turn(b[3])
 
     @device.part
-    def multiply_all(offset: Scalar, lane: Scalar, words: Array, product: Array) -> None:
+    def multiply_all(offset: int, lane: int, words: Array, product: Array) -> None:
         first = uint32(offset + place(lane))
         for k in range(n_step // 2):
             b = load(uint32(first + uint32(2 * k * plane)))
@@ -329,7 +329,7 @@ def _double_multiply(kernel: TensorCoreAdjointKernel) -> Compiled:
         product[into], product[into + 1], product[into + 2], product[into + 3] = c[0], c[1], c[2], c[3]
 
     @device.part
-    def multiply_all(offset: Scalar, lane: Scalar, own: Array, product: Array) -> None:
+    def multiply_all(offset: int, lane: int, own: Array, product: Array) -> None:
         for k in range(8):
             product[k] = zero
         first = uint32(offset + place(lane))

@@ -54,8 +54,8 @@ class Points(NamedTuple):
     """A chunk of point sources."""
 
     number: Scalar  # of the chunk
-    start: Scalar  # its first source
-    n_source: Scalar
+    start: int  # its first source
+    n_source: int
 
 
 @functools.cache
@@ -114,7 +114,7 @@ def _single_put(n_stokes: int, n_row: int, n_matrix: int) -> Compiled:
     weigh_even, weigh_odd = weigh
 
     @device.inline
-    def put_second(offset: Scalar, x: Any, y: Any, bright: Any) -> None:
+    def put_second(offset: int, x: Any, y: Any, bright: Any) -> None:
         a, b = weigh_even(x[0], x[1], bright[0][0]), weigh_even(y[0], y[1], bright[1][0])
         store(offset, a[0], b[0], a[1], b[1])
         if n_stokes > 1:
@@ -127,7 +127,7 @@ def _single_put(n_stokes: int, n_row: int, n_matrix: int) -> Compiled:
             store(uint32(offset + uint32(3 * n_matrix)), a[0], b[0], a[1], b[1])
 
     @device.inline
-    def put(start: Scalar, offset: Scalar, slot: Scalar, unit: Scalar, terms: Any, bright: Any) -> None:
+    def put(start: int, offset: int, slot: int, unit: int, terms: Any, bright: Any) -> None:
         a, b = split(terms[0], terms[1]), split(terms[2], terms[3])
         c, d = split(terms[4], terms[5]), split(terms[6], terms[7])
         # Two first antennas share a unit; odd pairs have their units in another order (exclusive or with 4),
@@ -151,7 +151,7 @@ def _double_put(n_stokes: int, n_row: int, n_matrix: int) -> Compiled:
     store = tensor_cores.make_store(False)
 
     @device.inline
-    def put_second(offset: Scalar, re: Scalar, im: Scalar, bright: Any) -> None:
+    def put_second(offset: int, re: Scalar, im: Scalar, bright: Any) -> None:
         store(offset, bright[0] * re, bright[0] * im)
         if n_stokes > 1:
             store(uint32(offset + uint32(n_matrix)), bright[1] * re, bright[1] * im)
@@ -160,7 +160,7 @@ def _double_put(n_stokes: int, n_row: int, n_matrix: int) -> Compiled:
             store(uint32(offset + uint32(3 * n_matrix)), bright[3] * re, bright[3] * im)
 
     @device.inline
-    def put(start: Scalar, offset: Scalar, slot: Scalar, unit: Scalar, terms: Any, bright: Any) -> None:
+    def put(start: int, offset: int, slot: int, unit: int, terms: Any, bright: Any) -> None:
         pair, start = uint32(slot >> uint32(1)), uint32(start + offset)
         of_pair = uint32(uint32(4) * uint32(pair & uint32(1)))
         first = uint32(start + uint32(n_row) * pair + uint32(16) * uint32(unit ^ of_pair))
@@ -283,15 +283,15 @@ def _make_read_bright(n_word: int) -> Compiled:
     """Function that reads what `stage_bright` has left of a source, from `offset` on."""
 
     @device.inline
-    def read_one(bright: Array, offset: Scalar) -> Any:
+    def read_one(bright: Array, offset: int) -> Any:
         return (bright[offset],)
 
     @device.inline
-    def read_two(bright: Array, offset: Scalar) -> Any:
+    def read_two(bright: Array, offset: int) -> Any:
         return bright[offset], bright[offset + uint32(1)]
 
     @device.inline
-    def read_four(bright: Array, offset: Scalar) -> Any:
+    def read_four(bright: Array, offset: int) -> Any:
         return (
             bright[offset],
             bright[offset + uint32(1)],

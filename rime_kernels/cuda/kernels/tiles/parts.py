@@ -7,9 +7,14 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from rime_kernels import device
-from rime_kernels.compile.types import Array, Compiled, Module, Scalar
+from rime_kernels.compile.types import (
+    Array,
+    DeviceKernel,
+    Module,
+    Scalar,
+)
 from rime_kernels.cuda.kernels.baseline import Staged
-from rime_kernels.cuda.kernels.misfit import n_kinds
+from rime_kernels.cuda.kernels.chi2_terms import n_kinds
 from rime_kernels.cuda.kernels.moments import Moments, moments_of
 from rime_kernels.cuda.kernels.samples import EpilogueKernel
 from rime_kernels.inputs import Variant
@@ -294,12 +299,12 @@ class TileSharedMemory(NamedTuple):
 class TileBlock(NamedTuple):
     """Which part of the work a block has, and which thread of it this is."""
 
-    thread: Scalar
-    b: Scalar  # entry of the batch
+    thread: int
+    b: int  # entry of the batch
     copy: Scalar  # part of a split, of `n_copy`
     n_copy: Scalar
     split: Scalar
-    first_item: Scalar
+    first_item: int
     n_here: Scalar  # items of this block
     n_used: Scalar  # slots of each that hold antennas
     n_x: Scalar  # antenna terms of the block
@@ -309,7 +314,7 @@ class Tile(NamedTuple):
     """The tile of a thread."""
 
     active: Scalar  # whether it has one
-    local: Scalar  # item, of those of the block
+    local: int  # item, of those of the block
     item: Scalar  # the same, of those of the slab
     tile: Scalar  # of those of the split
     mine: Scalar  # its number among those threads that have a tile of the item in this block, `n_mine`
@@ -319,7 +324,7 @@ class Tile(NamedTuple):
 
 
 @functools.cache
-def make_arrange() -> Compiled:
+def make_arrange() -> DeviceKernel:
     """Kernel that lays values of some rows (data, weights, templates) out as the chi2 reads them.
 
     They become (n_layer, n_chan, n_split, side^2, n_corr, n_tile), flat: neighbouring threads read

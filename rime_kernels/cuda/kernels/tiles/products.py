@@ -34,7 +34,7 @@ def make_add_operands(kernel: TileKernel) -> Compiled:
     add_two = _make_two_steps(kernel) if by_two else add_step
 
     @device.part
-    def add_operands(points: Points, corner: Corner, lane: Scalar, operands: Operands, sums: Array) -> None:
+    def add_operands(points: Points, corner: Corner, lane: int, operands: Operands, sums: Array) -> None:
         odd, inverse = uint32(points.number & int32(1)), operands.inverse[uint32(points.number & int32(3))]
         first = uint32(operands.address + odd * uint32(n_buffer) + uint32(16) * uint32(lane & uint32(3)))
         pair = uint32(corner.p >> uint32(1))

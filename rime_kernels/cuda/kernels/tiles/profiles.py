@@ -22,15 +22,15 @@ from rime_kernels.cuda.kernels.tiles.parts import TileKernel, sizes_of
 
 
 def _nothing_to_add(
-    n_source: Scalar, b: Scalar, j: Scalar, nu: Scalar, sky: DeviceSky, staged: Staged, corner: Corner,
+    n_source: int, b: int, j: int, nu: Scalar, sky: DeviceSky, staged: Staged, corner: Corner,
     sums: Array, second: Array,
 ) -> None:  # fmt: skip
     """In place of what a kernel without profiles never calls."""
 
 
 def _nothing_to_accumulate(
-    n_source: Scalar, j: Scalar, nu: Scalar, staged: Staged, corner: Corner, accumulators: TileAccumulators,
-    partial: Array, first: Scalar, voltages: Voltages,
+    n_source: int, j: int, nu: Scalar, staged: Staged, corner: Corner, accumulators: TileAccumulators,
+    partial: Array, first: int, voltages: Voltages,
 ) -> None:  # fmt: skip
     """Accumulate nothing: a kernel without an adjoint never calls this."""
 
@@ -50,7 +50,7 @@ def make_accumulate_profiles(kernel: TileKernel) -> Compiled:
 
     @device.part
     def accumulate(
-        n_source: Scalar, b: Scalar, j: Scalar, nu: Scalar, sky: DeviceSky, staged: Staged, corner: Corner,
+        n_source: int, b: int, j: int, nu: Scalar, sky: DeviceSky, staged: Staged, corner: Corner,
         sums: Array, second: Array,
     ) -> None:  # fmt: skip
         for s in range(n_source):
@@ -89,9 +89,9 @@ def make_accumulate_profile_gradients(kernel: TileKernel) -> Compiled:
 
     @device.part
     def accumulate_gradients(
-        n_source: Scalar, j: Scalar, nu: Scalar, staged: Staged, corner: Corner,
+        n_source: int, j: int, nu: Scalar, staged: Staged, corner: Corner,
         accumulators: TileAccumulators,
-        partial: Array, first: Scalar, voltages: Voltages,
+        partial: Array, first: int, voltages: Voltages,
     ) -> None:  # fmt: skip
         thread, value, of_antenna = voltages.block.thread, accumulators.value, accumulators.of_antenna
         for s in range(n_source):
@@ -133,7 +133,7 @@ def _make_all_baselines(kernel: TileKernel) -> Compiled:
 
     @device.part
     def all_baselines(
-        p: Scalar, j: Scalar, nu: Scalar, stokes: Stokes, staged: Staged, accumulators: TileAccumulators,
+        p: Scalar, j: int, nu: Scalar, stokes: Stokes, staged: Staged, accumulators: TileAccumulators,
         voltages: Voltages,
     ) -> None:  # fmt: skip
         rest, uvw, value, sky = accumulators.rest, accumulators.uvw, accumulators.value, voltages.sky

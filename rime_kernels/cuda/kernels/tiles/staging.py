@@ -26,10 +26,10 @@ _MAX_NARROW = 8.0
 class Chunk(NamedTuple):
     """Some sources, points or Gaussians, that are staged together."""
 
-    start: Scalar  # the first of them
-    n_source: Scalar
+    start: int  # the first of them
+    n_source: int
     gaussian: Scalar  # its number among the Gaussians, negative for a point
-    first: Scalar  # where their terms begin in `Staged`
+    first: int  # where their terms begin in `Staged`
 
 
 class Stager(NamedTuple):
@@ -37,9 +37,9 @@ class Stager(NamedTuple):
 
     n_stage: Scalar  # elements of all items
     is_one: Scalar  # whether the thread has one
-    k: Scalar  # which of its item
+    k: int  # which of its item
     into: Scalar
-    offset: Scalar  # where it comes from, that of the first source
+    offset: int  # where it comes from, that of the first source
 
 
 @functools.cache
@@ -157,7 +157,7 @@ def make_stage(kernel: TileKernel) -> Compiled:
 
     @device.part
     def stage(
-        start: Scalar,
+        start: int,
         buffer: Scalar,
         block: TileBlock,
         stager: Stager,

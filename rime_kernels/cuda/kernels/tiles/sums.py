@@ -14,8 +14,8 @@ from rime_kernels.cuda.kernels import baseline, epilogue, scalars
 from rime_kernels.cuda.kernels.antennas import Pair, make_pair_of
 from rime_kernels.cuda.kernels.arguments import DataColumns, DeviceSky
 from rime_kernels.cuda.kernels.baseline import AntennaTerm, Corner, Staged, Stokes
-from rime_kernels.cuda.kernels.misfit import make_misfit
-from rime_kernels.cuda.kernels.samples import Samples
+from rime_kernels.cuda.kernels.chi2_terms import make_chi2_terms
+from rime_kernels.cuda.kernels.samples import EpilogueSamples
 from rime_kernels.cuda.kernels.tiles.parts import (
     NO_ROW,
     Slots,
@@ -93,7 +93,7 @@ def make_accumulate(kernel: TileKernel, gaussian: bool, wide: bool = False) -> C
     add_rows = baseline.make_all_rows(add_row, side, is_short=single or not gaussian or side <= 3)
 
     @device.part
-    def accumulate(n_source: Scalar, staged: Staged, corner: Corner, sums: Array, second: Array) -> None:
+    def accumulate(n_source: int, staged: Staged, corner: Corner, sums: Array, second: Array) -> None:
         p, q, b = corner.p, corner.q, corner.bright
         end = uint32(p + uint32(n_source) * uint32(side))
         # The loop counts by the place of the terms: a counter of its own would take one more register.
@@ -115,7 +115,7 @@ def make_add_gaussians(kernel: TileKernel) -> Compiled:
 
     @device.part
     def add_gaussians(
-        n_source: Scalar, any_wide: Scalar, corner: Corner, staged: Staged, sums: Array, second: Array
+        n_source: int, any_wide: Scalar, corner: Corner, staged: Staged, sums: Array, second: Array
     ) -> None:
         if single and any_wide:
             add_wide(n_source, staged, corner, sums, second)
@@ -181,7 +181,7 @@ class Baselines(NamedTuple):
 
     p: Scalar
     q: Scalar
-    last: Scalar
+    last: int
 
 
 @functools.cache
@@ -206,7 +206,7 @@ def make_ends(kernel: TileKernel) -> Compiled:
     side, width = kernel.shape.side, kernel.end.width
 
     @device.inline
-    def ends(i: Scalar, j: Scalar, baselines: Baselines) -> tuple[Scalar, Scalar]:
+    def ends(i: int, j: int, baselines: Baselines) -> tuple[Scalar, Scalar]:
         n = uint32(uint32(i) * uint32(width) + uint32(j))
         row = uint32(n // uint32(side))
         # Where the last group of antennas is not full, its last antenna stands in: weights are 0 there.
@@ -230,7 +230,7 @@ def make_tile_pair(kernel: TileKernel) -> Compiled:
 
         @device.inline
         def staged_pair(
-            i: Scalar, j: Scalar, sign: Scalar, offset: Scalar, term: Array, block: TileBlock, tile: Tile,
+            i: int, j: int, sign: Scalar, offset: int, term: Array, block: TileBlock, tile: Tile,
             work: TileWork, tables: TileTables, baselines: Baselines, sky: DeviceSky, by_pair: Array,
         ) -> Pair:  # fmt: skip
             x, y = ends(i, j, baselines)
@@ -246,7 +246,7 @@ def make_tile_pair(kernel: TileKernel) -> Compiled:
 
     @device.inline
     def tile_pair(
-        i: Scalar, j: Scalar, sign: Scalar, offset: Scalar, term: Array, block: TileBlock, tile: Tile,
+        i: int, j: int, sign: Scalar, offset: int, term: Array, block: TileBlock, tile: Tile,
         work: TileWork,
         tables: TileTables, baselines: Baselines, sky: DeviceSky, by_pair: Array,
     ) -> Pair:  # fmt: skip
@@ -312,7 +312,9 @@ def make_fill_factors(kernel: TileKernel) -> Compiled:
     cos_sin, ends = scalars.make_cos_sin(single), make_ends(kernel)
 
     @device.inline
-    def fill_factors(i: Scalar, baselines: Baselines, slots: Slots, factor: Array, samples: Samples) -> None:
+    def fill_factors(
+        i: int, baselines: Baselines, slots: Slots, factor: Array, samples: EpilogueSamples
+    ) -> None:
         u, v, w = slots.u, slots.v, slots.w
         for t in range(n_template):
             for j in range(width):
@@ -345,7 +347,7 @@ def make_read_samples(kernel: TileKernel) -> Compiled:
     at_once, read_complex = single and kernel.uses_tensor_cores, make_read_complex()
 
     @device.inline
-    def read_samples(offset: Scalar, n_tile: Scalar, columns: DataColumns, samples: Samples) -> Scalar:
+    def read_samples(offset: int, n_tile: Scalar, columns: DataColumns, samples: EpilogueSamples) -> Scalar:
         re, im, weight = samples.re, samples.im, samples.weight
         # All loads stand together, before chi2 is computed, so that their waits overlap.
         for k in range(n_datum):
@@ -385,7 +387,7 @@ def make_chi2_epilogue(kernel: TileKernel) -> Compiled:
 
     Before an adjoint they become the weighted residuals in Stokes parameters, and `of_kind` what the
     templates of the tile accumulate: four sums each, halved derivatives of `Inputs.template`; and one sum of
-    `misfit`. A weight below 0 says that antenna2 is on the tile's first side.
+    `chi2_terms`. A weight below 0 says that antenna2 is on the tile's first side.
     """
     single, n_template, end, has_rest = (
         kernel.variant.single,
@@ -394,7 +396,7 @@ def make_chi2_epilogue(kernel: TileKernel) -> Compiled:
         kernel.has_rest,
     )
     n, width, n_corr, n_datum = end.n, end.width, end.n_corr, end.n_datum
-    one_over = make_misfit(kernel.variant.log, single, n_template, has_rest).one_over_scaled_dof
+    one_over = make_chi2_terms(kernel.variant.log, single, n_template, has_rest).one_over_scaled_dof
     fill_factors, read_samples, ends = make_fill_factors(kernel), make_read_samples(kernel), make_ends(kernel)
     sample_chi2, move_up, clear_back = (
         epilogue.make_sample_chi2(end),
@@ -409,8 +411,8 @@ def make_chi2_epilogue(kernel: TileKernel) -> Compiled:
     @device.part
     def chi2_epilogue(
         block: TileBlock, tile: Tile, work: TileWork, tables: TileTables, baselines: Baselines, slots: Slots,
-        sky: DeviceSky, columns: DataColumns, term: Array, by_pair: Array, samples: Samples, sums: Array,
-        of_kind: Array,
+        sky: DeviceSky, columns: DataColumns, term: Array, by_pair: Array, samples: EpilogueSamples,
+        sums: Array, of_kind: Array,
     ) -> Scalar:  # fmt: skip
         u, v, w = slots.u, slots.v, slots.w
         n_tile, factor = uint32(tables.place.shape[3]), sky.template_factor[block.b]
@@ -457,7 +459,7 @@ def make_visibilities_epilogue(kernel: TileKernel) -> Compiled:
     def visibilities_epilogue(
         block: TileBlock, tile: Tile, work: TileWork, tables: TileTables, sky: DeviceSky, vis: Array,
         term: Array,
-        by_pair: Array, sums: Array, samples: Samples,
+        by_pair: Array, sums: Array, samples: EpilogueSamples,
     ) -> None:  # fmt: skip
         baselines, back = baselines_of(block, tile, tables), samples.back
         n_chan = uint32(tables.chan_freq.size)

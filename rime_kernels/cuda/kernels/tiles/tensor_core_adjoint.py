@@ -16,7 +16,13 @@ from typing import Any, NamedTuple
 from numba import complex64, complex128, float32, float64, int32, int64, uint32, uint64
 
 from rime_kernels import device
-from rime_kernels.compile.types import Array, Compiled, Module, Scalar
+from rime_kernels.compile.types import (
+    Array,
+    Compiled,
+    DeviceKernel,
+    Module,
+    Scalar,
+)
 from rime_kernels.cuda.kernels import baseline, scalars
 from rime_kernels.cuda.kernels.arguments import DeviceSky
 from rime_kernels.cuda.kernels.reductions import make_warp_fold
@@ -45,13 +51,13 @@ class ResidualInput(NamedTuple):
 class TensorCoreItem(NamedTuple):
     """What a block works on, and which thread of it this is."""
 
-    thread: Scalar
+    thread: int
     warp: Scalar
-    lane: Scalar
-    b: Scalar  # entry of the batch
+    lane: int
+    b: int  # entry of the batch
     copy: Scalar  # which part of the matrices
     number: Scalar  # item of the slab
-    time: Scalar  # time slot
+    time: int  # time slot
     chan: Scalar
     n_used: Scalar  # slots that hold antennas
 
@@ -68,7 +74,7 @@ class Memory(NamedTuple):
 
 
 @functools.cache
-def make_accumulate_point_gradients(kernel: TensorCoreAdjointKernel) -> Compiled:
+def make_accumulate_point_gradients(kernel: TensorCoreAdjointKernel) -> DeviceKernel:
     """The kernel; it leaves the records of the sources that are varied, of each item and copy."""
     single, chunk, n_own = kernel.variant.single, kernel.chunk, kernel.n_own
     real, n_parameter = float32 if single else float64, kernel.n_parameter
@@ -132,7 +138,7 @@ def _make_memory(kernel: TensorCoreAdjointKernel) -> Compiled:
     element: Any = complex64 if single else complex128
     if not device.simulated():
         element = uint64
-    address = (lambda array: array) if device.simulated() else tensor_cores.make_address()
+    address: Compiled = (lambda array: array) if device.simulated() else tensor_cores.make_address()
 
     @device.inline
     def shared_memory() -> Memory:
@@ -153,7 +159,7 @@ def _make_find_item(kernel: TensorCoreAdjointKernel) -> Compiled:
     n_copy = kernel.n_copy
 
     @device.inline
-    def find_item(thread: Scalar, number: Scalar, work: TileWork, tables: TileTables) -> TensorCoreItem:
+    def find_item(thread: int, number: Scalar, work: TileWork, tables: TileTables) -> TensorCoreItem:
         copy, rest = uint32(number % uint32(n_copy)), uint32(number // uint32(n_copy))
         b, n_chan = uint32(0), uint32(tables.chan_freq.size)
         if work.n_batch > 1:
@@ -213,7 +219,7 @@ def _make_put(kernel: TensorCoreAdjointKernel) -> Compiled:
 
     @device.inline
     def put_terms(
-        terms: Scalar, odd: Scalar, step: Scalar, slot: Scalar, group: Scalar, source: Scalar,
+        terms: Scalar, odd: Scalar, step: Scalar, slot: int, group: int, source: Scalar,
         within: Scalar, a: Any, b: Any,
     ) -> None:  # fmt: skip
         offset = uint32(terms + odd * uint32(n_buffer) + uint32(512) * group + within)
@@ -282,7 +288,7 @@ def _make_read(kernel: TensorCoreAdjointKernel) -> Compiled:
     load, whole = tensor_cores.make_load(single), tensor_cores.make_whole()
 
     @device.inline
-    def read_terms(offset: Scalar, pair: Scalar, t: Scalar, x: int) -> Any:
+    def read_terms(offset: int, pair: Scalar, t: Scalar, x: int) -> Any:
         step, within = uint32(pair >> uint32(2)), uint32(pair & uint32(3))
         number = uint32(uint32(uint32(4 * x) + within) ^ uint32(uint32(2) * t))
         here = uint32(offset + uint32(16) * uint32(uint32(8) * t + number))
@@ -304,7 +310,7 @@ def _make_terms_at(kernel: TensorCoreAdjointKernel) -> Compiled:
         return lambda memory, odd, group: (memory.terms, int(odd) * n_element + 8 * int(group))
 
     @device.inline
-    def terms_at(memory: Memory, odd: Scalar, group: Scalar) -> Scalar:
+    def terms_at(memory: Memory, odd: Scalar, group: int) -> Scalar:
         return uint32(memory.terms + odd * uint32(n_buffer) + uint32(512) * group)
 
     return terms_at

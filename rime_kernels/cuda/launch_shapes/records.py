@@ -11,10 +11,10 @@ from pathlib import Path
 
 from rime_kernels import device
 from rime_kernels.compile.sources import source_digest
-from rime_kernels.cuda.shapes import tuning_file
-from rime_kernels.cuda.shapes.candidates import FAMILIES, all_kinds, fits
-from rime_kernels.cuda.shapes.families import Kernel, KernelKind, Shape
-from rime_kernels.cuda.shapes.tuning_file import Record
+from rime_kernels.cuda.launch_shapes import tuning_file
+from rime_kernels.cuda.launch_shapes.candidates import FAMILIES, all_kinds, fits
+from rime_kernels.cuda.launch_shapes.families import Kernel, KernelKind, Shape
+from rime_kernels.cuda.launch_shapes.tuning_file import Record
 
 _KEY = ("device", "numba_cuda", "kernels", *KernelKind._fields)
 

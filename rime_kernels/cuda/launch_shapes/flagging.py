@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rime_kernels import device
-from rime_kernels.cuda.shapes.families import MAX_SHARED, MAX_THREAD, WARP, Family, Kernel, KernelKind
+from rime_kernels.cuda.launch_shapes.families import MAX_SHARED, MAX_THREAD, WARP, Family, Kernel, KernelKind
 
 _MAX_EACH, _MAX_NUMBER, _MAX_BIT = 30, 64, 4
 # Samples that the longest window of SumThreshold reaches beyond those of a block.

@@ -11,10 +11,10 @@ from typing import NamedTuple, TypeVar
 from rime_kernels import device
 from rime_kernels.cuda.kernels.rows.parts import RowShape
 from rime_kernels.cuda.kernels.tiles.parts import TileShape
-from rime_kernels.cuda.shapes import cells, records, tuning_file
-from rime_kernels.cuda.shapes.candidates import guess
-from rime_kernels.cuda.shapes.families import Kernel, KernelKind, Shape
-from rime_kernels.cuda.shapes.model import antenna_class
+from rime_kernels.cuda.launch_shapes import cells, records, tuning_file
+from rime_kernels.cuda.launch_shapes.candidates import guess
+from rime_kernels.cuda.launch_shapes.families import Kernel, KernelKind, Shape
+from rime_kernels.cuda.launch_shapes.model import antenna_class
 from rime_kernels.inputs import Variant
 
 log = logging.getLogger(__name__)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
-from rime_kernels.cuda.shapes import cells, flagging, model
-from rime_kernels.cuda.shapes.families import MOST_REGISTER, Family, Kernel, KernelKind, Shape
+from rime_kernels.cuda.launch_shapes import cells, flagging, model
+from rime_kernels.cuda.launch_shapes.families import MOST_REGISTER, Family, Kernel, KernelKind, Shape
 
 FAMILIES: dict[Kernel, Family] = {
     "tiles": model.TILES,

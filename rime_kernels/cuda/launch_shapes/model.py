@@ -11,7 +11,7 @@ import dataclasses
 from rime_kernels import device
 from rime_kernels.cuda.kernels.rows.parts import RowShape
 from rime_kernels.cuda.kernels.tiles.parts import TileShape
-from rime_kernels.cuda.shapes.families import (
+from rime_kernels.cuda.launch_shapes.families import (
     MAX_SHARED,
     MAX_THREAD,
     MOST_REGISTER,

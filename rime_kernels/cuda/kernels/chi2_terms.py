@@ -23,7 +23,7 @@ def n_kinds(n_template: int, log: bool, has_adjoint: bool) -> int:
     return 1 + (4 * n_template + log if has_adjoint else 0)
 
 
-class Misfit(NamedTuple):
+class Chi2Terms(NamedTuple):
     """Functions of scalars by which weighted squares c of a few samples add to chi2.
 
     For Gaussian noise they add sum c. For Student's t, with the scaled degrees of freedom of `Rime.chi2` and
@@ -43,7 +43,7 @@ class Misfit(NamedTuple):
 
 
 @functools.cache
-def make_misfit(log: bool, single: bool, n_template: int, has_adjoint: bool) -> Misfit:
+def make_chi2_terms(log: bool, single: bool, n_template: int, has_adjoint: bool) -> Chi2Terms:
     """The functions; before an adjoint `more` adds the sum of y/(1 + y) to the last sum of an ending."""
     real = float32 if single else float64
     last, large = 1 + 4 * n_template, real(_LARGE)
@@ -68,7 +68,7 @@ def make_misfit(log: bool, single: bool, n_template: int, has_adjoint: bool) -> 
         return y + so_far * y
 
     if log:
-        return Misfit(
+        return Chi2Terms(
             square_of,
             exact,
             device.inline(lambda factors: factors[n_template, 0]),
@@ -79,7 +79,7 @@ def make_misfit(log: bool, single: bool, n_template: int, has_adjoint: bool) -> 
             # The product is float64 from the start, so that nothing has to be added again.
             device.inline(lambda so_far: False),
         )
-    return Misfit(
+    return Chi2Terms(
         square_of,
         exact,
         device.inline(lambda factors: 0.0),

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from rime_kernels import device
 from rime_kernels.cuda.kernels.tiles.parts import TileShape
 from rime_kernels.cuda.kernels.tiles.tensor_cores import N_ROW, available
-from rime_kernels.cuda.shapes.families import MAX_SHARED, REGISTERS
-from rime_kernels.cuda.shapes.model import kernel_bytes
+from rime_kernels.cuda.launch_shapes.families import MAX_SHARED, REGISTERS
+from rime_kernels.cuda.launch_shapes.model import kernel_bytes
 from rime_kernels.inputs import Variant
 from rime_kernels.physics.beam import NO_BEAM
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rime_kernels import device
-from rime_kernels.cuda.shapes.families import MAX_THREAD, Family, Kernel, KernelKind
+from rime_kernels.cuda.launch_shapes.families import MAX_THREAD, Family, Kernel, KernelKind
 
 # Threads whose sums meet without shared memory, and by whose number blocks are rounded up.
 LANES = 4 if device.simulated() else 32
