@@ -28,16 +28,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Before workers begin: let each have one thread of BLAS, and import arviz.
+    """Before workers begin: let each have one thread of BLAS, and import arviz once.
 
     Threads of several workers wait for each other at each small matrix, which takes up to four times as long
     (measured). The first import of arviz in a day writes a file, which fails where two processes do it at
     once (arviz 0.23).
     """
-    if hasattr(config, "workerinput"):
+    if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
         return
-    if config.getoption("numprocesses", None):
-        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read by NumPy and SciPy as a worker imports them
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read by NumPy and SciPy as a worker imports them
     if find_spec("arviz") is not None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
