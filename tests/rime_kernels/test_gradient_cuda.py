@@ -232,7 +232,7 @@ def test_no_limit_of_memory_changes_a_bit(problem, sky, beam_of, form, beam, per
     for limit in (1,) if SIMULATED else (1, 10_000):
         limited = with_data(rows, **options, memory_limit=limit)
         assert_same(answer(limited, sources), expected)
-        (data,) = limited._engine._data.held.values()  # type: ignore[attr-defined]
+        (data,) = limited.engine.data.held.values()  # type: ignore[attr-defined]
         assert limit > 1 or not data.resident
 
 
@@ -242,9 +242,9 @@ def test_records_are_cut_where_the_data_are_not(problem, sky, form) -> None:
     sources = sky(rows, n_point=1, n_gaussian=0, stokes=np.ones((2, 1, 1, 4)))
     expected = answer(with_data(rows, form=form), sources)
     other = with_data(rows, form=form)
-    other._engine._work_budget = 100  # type: ignore[attr-defined]
+    other.engine.work_budget = 100  # type: ignore[attr-defined]
     assert_same(answer(other, sources), expected)
-    (data,) = other._engine._data.held.values()  # type: ignore[attr-defined]
+    (data,) = other.engine.data.held.values()  # type: ignore[attr-defined]
     assert data.resident
 
 
