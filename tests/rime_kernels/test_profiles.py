@@ -6,12 +6,14 @@ import hashlib
 import json
 import math
 import runpy
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from numba import njit
+from scipy.integrate import quad
 from scipy.special import gamma, jv, kv
 
 from rime_kernels.physics import bessel, sersic
@@ -273,6 +275,25 @@ def test_the_centre_is_smooth(kind: int) -> None:
     assert np.isfinite(found).all()
     if kind != kinds.SHAPELETS:
         assert found[:2] == pytest.approx((total, 0.0), abs=1e-15)
+    if kind not in (kinds.SHAPELETS, kinds.MRING, kinds.HIGH_MRING, kinds.GRADIENT_GAUSSIAN):
+        # The flux is 1 whatever the parameters.
+        assert found[6:] == pytest.approx(np.zeros(16), abs=1e-14)
+
+
+def test_slopes_of_a_thin_annulus_are_those_of_the_mean_of_rings() -> None:
+    f, a, b = 0.9997, 1.1, 0.4
+    r, found = math.hypot(a, b), np.reshape(profile_slopes(kinds.ANNULUS, a, b, *given(p0=f), NU), (-1, 2))
+    h = 1.0 - f * f
+
+    def mean(function: Callable[[float, float], float]) -> float:
+        return float(quad(lambda x: function(x, math.sqrt(1.0 - h * x)), 0.0, 1.0, epsabs=1e-14)[0])
+
+    by_r = mean(lambda _, root: -np.pi * root * jv(1, np.pi * r * root))
+    # dV/df = -2f dV/dh; the ring at t = 1 - h x changes by -x dJ0/dt.
+    by_f = 2.0 * f * mean(lambda x, root: -x * np.pi * r / (2.0 * root) * jv(1, np.pi * r * root))
+    assert found[0, 0] == pytest.approx(mean(lambda _, root: jv(0, np.pi * r * root)), abs=1e-14)
+    # Three nodes integrate polynomials of fifth degree in h x: exact to rounding.
+    assert found[1:4, 0] == pytest.approx([by_r * a / r, by_r * b / r, by_f], abs=1e-13)
 
 
 @pytest.mark.parametrize("kind", range(kinds.N_KIND))
