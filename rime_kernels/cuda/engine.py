@@ -246,7 +246,7 @@ class CudaEngine:
             return None
 
         def launch(arrays: list[DeviceArray], stream: Stream) -> DeviceArray:
-            return self._launch_adjoint(call, Parameters(*arrays), data, pieces, self._streams[:1], stream)
+            return self.launch_adjoint(call, Parameters(*arrays), data, pieces, self._streams[:1], stream)
 
         return Capturable(launch, lambda answer: sums.adjoint(answer, call.n_batch), not data.resident)
 
@@ -401,7 +401,7 @@ class CudaEngine:
         for first in range(0, call.n_batch, step):
             part = call._replace(given=call.given.batch(first, min(first + step, call.n_batch)))
             given = Parameters(*self._workspace.fill("parameters", part.given))
-            answer = self._launch_adjoint(part, given, data, pieces, self._streams)
+            answer = self.launch_adjoint(part, given, data, pieces, self._streams)
             parts.append(sums.adjoint(answer.copy_to_host(), part.n_batch))
         return joined(parts)
 
@@ -410,7 +410,7 @@ class CudaEngine:
         sums = self._adjoint_sums(call)
         return self._step(call, pieces, sums.total_bytes(), sums.record_bytes, sums.max_batch)
 
-    def _launch_adjoint(
+    def launch_adjoint(
         self, call: CudaCall, given: Parameters, data: Data, pieces: list[tuple[int, Slab]],
         streams: list[Stream], main: Stream = 0,
     ) -> DeviceArray:  # fmt: skip

@@ -106,11 +106,11 @@ def test_an_angle_is_ranked_around_its_circle() -> None:
     task = Replicates(likelihood(POINT + free), None, "none", {}, 63, 1)
     draws = np.mod(np.linspace(-10, 10, 63), 180)
     rng = np.random.default_rng(1)
-    assert task._rank("lobe.pa", 169.0, draws, rng) == 0
-    assert task._rank("lobe.pa", 11.0, draws, rng) == 63
+    assert task.rank_of("lobe.pa", 169.0, draws, rng) == 0
+    assert task.rank_of("lobe.pa", 11.0, draws, rng) == 63
     half = likelihood(POINT + free.replace("high = 180", "high = 90"))
     task = Replicates(half, None, "none", {}, 63, 1)  # does not wrap: numbers as they are
-    assert task._rank("lobe.pa", 89.0, np.linspace(0, 10, 63), rng) == 63
+    assert task.rank_of("lobe.pa", 89.0, np.linspace(0, 10, 63), rng) == 63
 
 
 @pytest.mark.parametrize("constraint", ["bounds = 'core.I'\nlow = '4.9 Jy'", "order = ['core.I', 'lobe.I']"])

@@ -52,7 +52,7 @@ class StandIn:
 
         def parts(inner: Any, name: str, shapes: list[tuple[int, ...]], dtype: type) -> Any:
             found = captured(inner, name, shapes, dtype)
-            self._used[name] = inner._arrays[name]
+            self._used[name] = inner.arrays[name]
             return found
 
         with pytest.MonkeyPatch.context() as context:
@@ -66,7 +66,7 @@ class StandIn:
         for into, value in zip(self._given, values, strict=True):
             into[...] = value
         for name, array in self._used.items():
-            assert self._workspace._arrays.get(name) is array, f"{name} was given back"
+            assert self._workspace.arrays.get(name) is array, f"{name} was given back"
         self._answer[...] = self._call().copy_to_host()
         return lambda: self._read(self._answer.copy())
 
@@ -221,13 +221,13 @@ def test_gradients_in_pieces_are_captured(captured, problem, sky, monkeypatch) -
     kernel.engine.work_budget = 8000  # type: ignore[attr-defined]
     whole = with_data(rows, backend="cpu")
     n_piece = []
-    launch = type(kernel.engine)._launch_adjoint
+    launch = type(kernel.engine).launch_adjoint
 
     def counted(self: Any, *args: Any) -> Any:
         n_piece.append(len(args[3]))
         return launch(self, *args)
 
-    monkeypatch.setattr(type(kernel.engine), "_launch_adjoint", counted)
+    monkeypatch.setattr(type(kernel.engine), "launch_adjoint", counted)
     sources = [sky(rows, n_batch=1, seed=seed) for seed in range(3)]
     for each in (*sources, sources[0]):
         chi2, gradient = kernel.chi2_and_gradient(each)

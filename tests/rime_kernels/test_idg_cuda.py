@@ -175,7 +175,7 @@ def test_many_batches_and_calls_repeat_to_the_bit(cuda_backend: str) -> None:
         break
     assert limit is not None
     assert limit > 16
-    n_batch = sum(map(len, tight.grid_engine._batches(tight.screens_of(None, 4))))  # type: ignore[attr-defined]
+    n_batch = sum(map(len, tight.grid_engine.batches(tight.screens_of(None, 4))))  # type: ignore[attr-defined]
     assert n_batch > 3
     # Items are summed one by one, whatever the batch.
     assert np.array_equal(predicted, free.predict(image))

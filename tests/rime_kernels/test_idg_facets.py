@@ -86,13 +86,13 @@ def limited(whole: Idg, rows: Rows, grid: ImageGrid, image: np.ndarray, options:
     engine: Any = whole.grid_engine
     made, limit = whole.screens_of(None, 4), 1 << 23
     while True:
-        engine._memory_limit = limit
+        engine.memory_limit = limit
         try:
             engine.predict(image, made)
         except InputError:
             return Idg(rows, grid, memory_limit=limit, **options)
         finally:
-            engine._memory_limit = None
+            engine.memory_limit = None
         limit = int(0.99 * limit)
 
 

@@ -113,7 +113,7 @@ def test_many_batches_that_end_within_rows_and_planes_of_w(cuda_backend: str, re
     gridder = WProjection(rows, grid, accuracy=1e-3, backend="cuda")
     engine: Any = gridder.grid_engine
     engine.shape, engine.by_tensor_cores = WProjectionShape(2, 1, 4), False
-    assert engine._plan.n_item == 1
+    assert gridder.row_plan.n_item == 1
     assert gridder.layout.tables.n_plane > 1
     image = np.random.default_rng(3).normal(size=(1, 16, 16))
     predicted = gridder.predict(image)
@@ -219,7 +219,7 @@ def test_threads_that_have_visibilities(
     grid = ImageGrid(n_pixel, np.deg2rad(5.0) / n_pixel, l0=0.02, m0=-0.03)
     gridder = WProjection(rows, grid, accuracy=1e-3, precision=precision, backend="cuda", support=support)
     engine: Any = gridder.grid_engine
-    assert (engine._plan.n_item, engine._plan.n_row[0]) == (1, 3)
+    assert (gridder.row_plan.n_item, gridder.row_plan.n_row[0]) == (1, 3)
     assert gridder.layout.tables.n_plane > 1
     image = np.random.default_rng(3).normal(size=(n_stokes, n_pixel, n_pixel))
     predicted = gridder.predict(image)

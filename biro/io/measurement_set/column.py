@@ -141,7 +141,7 @@ def write_column(
             if isinstance(model, RemoteArray):
                 distributed.append((part, model))
                 continue
-            _ModelRows.of(part).write(child, model)
+            ModelRows.of(part).write(child, model)
         _write_distributed(child, folder, distributed, job | {"created": prepared["created"]})
         finished = child.call("finish")
     written = sum(len(part.row_id) for part in observation.partitions)
@@ -206,7 +206,7 @@ def write_corrected_weights(
         child.writing = True
         child.call("begin_weights")
         for part, factor in zip(observation.partitions, factors, strict=True):
-            _ModelRows.of(part).write(child, factor, "_weights")
+            ModelRows.of(part).write(child, factor, "_weights")
         child.call("finish_weights")
     return True
 
@@ -255,7 +255,7 @@ def _check_request(column: str, observation: Observation, mode: str, source_colu
     return None if mode == "replace" else source_column or column
 
 
-class _ModelRows(NamedTuple):
+class ModelRows(NamedTuple):
     """Where model visibilities belong.
 
     Attributes
@@ -271,7 +271,7 @@ class _ModelRows(NamedTuple):
     corr: list[int] | None
 
     @classmethod
-    def of(cls, part: Partition, rows: NDArray[np.int64] | slice = slice(None)) -> _ModelRows:
+    def of(cls, part: Partition, rows: NDArray[np.int64] | slice = slice(None)) -> ModelRows:
         """Model visibilities of some rows of a partition."""
         numbers = np.stack([part.row_id[rows], part.antenna1[rows], part.antenna2[rows]])
         chan, corr = (None if each is None else each.tolist() for each in (part.chan_id, part.corr_id))
@@ -287,7 +287,7 @@ class _ModelRows(NamedTuple):
             child.call(f"write{what}", model[chunk])
 
 
-Turn = list[tuple[_ModelRows, DataOf]]
+Turn = list[tuple[ModelRows, DataOf]]
 """What a rank writes: rows, and what gives their model in its process."""
 
 
@@ -305,7 +305,7 @@ def _write_distributed(
         distributed = model.distributed
         assert isinstance(distributed, DataOnRanks), "ranks have predicted it"
         for rank, shards in enumerate(distributed.shares):
-            own = [(_ModelRows.of(part, part.shards[shard]), distributed.of(shard)) for shard in shards]
+            own = [(ModelRows.of(part, part.shards[shard]), distributed.of(shard)) for shard in shards]
             turns.setdefault(rank, []).extend(own)
         ranks = distributed.ranks
     for rows, data in turns.pop(0):
