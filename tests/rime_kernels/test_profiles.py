@@ -158,6 +158,27 @@ def test_a_sersic_profile_of_one_half_is_a_gaussian() -> None:
     np.testing.assert_allclose(found, np.exp(-((np.pi * rho) ** 2) / np.log(2)), rtol=0, atol=2e-10)
 
 
+@pytest.mark.parametrize("n", [0.7, 2.4, 5.5])
+def test_sersic_profiles_beyond_their_table_are_powers(n: float) -> None:
+    def slopes(r: float, n: float = n) -> np.ndarray:
+        """V, dV/dr and dV/dn."""
+        found = np.reshape(profile_slopes(kinds.SERSIC, r, 0.0, *given(p0=n), NU), (-1, 2))[:, 0]
+        return found[[0, 1, 3]]
+
+    # Far out V falls as r^-(2 + 1/n): exact to rounding, which 1e6 to that power does not amplify.
+    value, by_r, by_n = slopes(1e6)
+    assert slopes(2e6)[0] == pytest.approx(value * 2.0 ** -(2.0 + 1.0 / n), rel=1e-12)
+    assert by_r == pytest.approx(-(2.0 + 1.0 / n) * value / 1e6, rel=1e-12)
+    # Differences of second order with a step of 1e-4.
+    step = 1e-4
+    expected = (slopes(1e6, n + step)[0] - slopes(1e6, n - step)[0]) / (2.0 * step)
+    assert by_n == pytest.approx(expected, rel=1e-5)
+    # At the centre 1 - V goes as r^2, and so do its derivatives.
+    near, nearer = slopes(1e-7), slopes(5e-8)
+    np.testing.assert_allclose(nearer[1:], near[1:] * [0.5, 0.25], rtol=1e-12)
+    assert 1.0 - near[0] == pytest.approx(-0.5 * near[1] * 1e-7, rel=1e-2)  # 1e-16 of 1e-13
+
+
 def test_the_cache_of_machine_code_sees_a_new_table() -> None:
     assert hashlib.sha256(sersic.TABLE.read_bytes()).hexdigest() == sersic.TABLE_SHA256
 
