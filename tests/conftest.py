@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tarfile
 import warnings
 from collections.abc import Callable
@@ -106,3 +107,13 @@ def measurement_set(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) ->
         return unpacked[name]
 
     return unpack
+
+
+@pytest.fixture
+def copy(measurement_set: Callable[[str], Path], tmp_path: Path) -> Callable[[str], Path]:
+    """A copy of a Measurement Set that a test may change: copy("vla_3c273_x")."""
+
+    def make(name: str) -> Path:
+        return Path(shutil.copytree(measurement_set(name), tmp_path / "copy.ms"))
+
+    return make
