@@ -147,7 +147,9 @@ def test_bands_are_those_of_the_binomial_distribution() -> None:
     assert ranks.whole_curve(0.95) == pytest.approx(1.358 / math.sqrt(320), rel=0.02)
 
 
-@pytest.mark.parametrize(("n", "n_draw", "n_bin"), [(100, 63, 16), (300, 99, 20), (20, 63, 4), (100, 12, 13)])
+@pytest.mark.parametrize(
+    ("n", "n_draw", "n_bin"), [(100, 63, 16), (300, 99, 20), (20, 63, 4), (100, 12, 13), (100, 22, 23)]
+)
 def test_bins_divide_the_ranks(n, n_draw, n_bin) -> None:
     assert RankStatistics(("x",), np.zeros((n, 1), dtype=np.int64), n_draw).n_bin == n_bin
 
