@@ -95,6 +95,16 @@ def test_what_no_chain_ties_to_the_reference_is_left_out() -> None:
     )
 
 
+def test_what_has_no_data_or_is_left_out_ties_nothing() -> None:
+    two = [*TRIANGLE, (3, 4), (4, 5), (3, 5), (2, 3)]
+    assert chosen(two, 6, without=(6,)) == ([0, 1, 2], [SOLVED] * 3 + [UNCONNECTED] * 3, [0], 0)
+    # Two arrays of four antennas, tied by a ninth with two baselines where three are asked for.
+    four = [(p, q) for p in range(4) for q in range(p)]
+    arrays = [*four, *((p + 4, q + 4) for p, q in four)]
+    reason = [SOLVED] * 4 + [UNCONNECTED] * 4 + [FEW_BASELINES]
+    assert chosen([*arrays, (3, 8), (8, 4)], 9, min_baselines=3) == (list(range(6)), reason, [0], 0)
+
+
 def test_feeds_that_cross_hands_tie_share_one_fixed_phase() -> None:
     """Node 2 a + f is feed f of antenna a."""
     parallel = [(2 * p + f, 2 * q + f) for p, q in TRIANGLE for f in (0, 1)]
