@@ -74,6 +74,8 @@ def test_antennas_with_few_baselines_are_left_out_again_and_again() -> None:
     expected = ([0, 1, 2], [SOLVED] * 3 + [FEW_BASELINES] * 2, [0], 0)
     assert chosen(tail, 5, min_baselines=2) == expected
     assert chosen(tail, 5, min_baselines=2, order=[4, 3, 0, 1, 2]) == expected
+    turned = [(q, p) for p, q in tail]
+    assert chosen(turned, 5, min_baselines=2) == expected
     assert chosen([(0, 1), (1, 2)], 3, min_baselines=2) == ([], [FEW_BASELINES] * 3, [], -1)
 
 
