@@ -176,6 +176,8 @@ def test_sersic_profiles_beyond_their_table_are_powers(n: float) -> None:
     # At the centre 1 - V goes as r^2, and so do its derivatives.
     near, nearer = slopes(1e-7), slopes(5e-8)
     np.testing.assert_allclose(nearer[1:], near[1:] * [0.5, 0.25], rtol=1e-12)
+    curved = (slopes(1e-7, n + step)[1] - slopes(1e-7, n - step)[1]) / (2.0 * step)
+    assert near[2] == pytest.approx(0.5e-7 * curved, rel=1e-5)
     assert 1.0 - near[0] == pytest.approx(-0.5 * near[1] * 1e-7, rel=1e-2)  # 1e-16 of 1e-13
 
 
