@@ -64,7 +64,7 @@ def _gridders(case: Case, n_corr: int) -> list[tuple[str, Gridder, int]]:
     for support in SUPPORTS:
         gridder = WProjection(case.rows, case.grid, accuracy=1e-2, backend="cuda", support=support)
         found.append((f"W-projection, S = {support}", gridder, 8 * support**2 * n_corr))
-    size = case.idg._layout.size
+    size = case.idg.layout.size
     return [*found, (f"IDG, {size} x {size}", case.idg, size**2 * (8 * n_corr + 4))]
 
 

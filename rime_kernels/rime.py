@@ -153,7 +153,7 @@ class Rime:
             folder,
         )
         team = None if devices is None or ranks is not None else Team(threads_of(self.backend, devices))
-        self._engine: Engine = make_engine(
+        self.engine: Engine = make_engine(
             self.backend,
             team if ranks is None else ranks.team(backend, self.backend, devices),
             average,
@@ -165,10 +165,10 @@ class Rime:
         fixed = FixedInputs(
             rows, geometry.uvw if factored else None, templates, self._template_lm, gaussian_frame, average
         )
-        if isinstance(self._engine, ShardedEngine):
-            self._derivatives: Derivatives = ShardedDerivatives(fixed, self._engine)
+        if isinstance(self.engine, ShardedEngine):
+            self._derivatives: Derivatives = ShardedDerivatives(fixed, self.engine)
         else:
-            self._derivatives = Derivatives(fixed, self._engine, data[1] if data is not None else None)
+            self._derivatives = Derivatives(fixed, self.engine, data[1] if data is not None else None)
 
     def predict(self, sources: Sources) -> NDArray[np.complexfloating]:
         """Model visibilities.
@@ -197,9 +197,9 @@ class Rime:
         """
         self._validate(sources)
         with CALL_LOCK:
-            if isinstance(self._engine, ShardedEngine):
-                return self._engine.run_some(sources, rows, channels)
-            return self._engine.run(sources, Output.VIS)[:, :, channels][:, rows]
+            if isinstance(self.engine, ShardedEngine):
+                return self.engine.run_some(sources, rows, channels)
+            return self.engine.run(sources, Output.VIS)[:, :, channels][:, rows]
 
     def predict_sharded(self, sources: Sources, on_shard_done: OnShardDone) -> None:
         """`predict` where each process, and each device, keeps the visibilities of its shards.
@@ -218,10 +218,10 @@ class Rime:
             As `predict`; or no devices or ranks were given.
         """
         self._validate(sources)
-        if not isinstance(self._engine, ShardedEngine):
+        if not isinstance(self.engine, ShardedEngine):
             raise InputError("predict_sharded needs devices or ranks that share the rows")
         with CALL_LOCK:
-            self._engine.run_sharded(sources, on_shard_done)
+            self.engine.run_sharded(sources, on_shard_done)
 
     def predict_apart(self, sources: Sources, keep: OnShardDone) -> None:
         """Call `predict_sharded`, which this is the earlier name of; it warns."""
@@ -376,7 +376,7 @@ class Rime:
         self._need("cache_model", weight=True)
         self._validate(sources)
         with CALL_LOCK:
-            resident = self._engine.cache_model(sources, cells)
+            resident = self.engine.cache_model(sources, cells)
         return None if resident is None else ResidentModel(sources, resident, self._derivatives)
 
     def keep(self, sources: Sources, cells: RowCells) -> ResidentModel | None:
@@ -453,7 +453,7 @@ class Rime:
         self._need("a plan", weight=True)
         self._check(sources)
         with CALL_LOCK:
-            return f"{self.reason}; {self._engine.plan(sources)}"
+            return f"{self.reason}; {self.engine.plan(sources)}"
 
     def _need(self, call: str, *, weight: bool) -> None:
         if not self._has_vis or (weight and not self._has_weight):
@@ -466,7 +466,7 @@ class Rime:
     def _run(self, sources: Sources, output: Output) -> Visibilities:
         self._validate(sources)
         with CALL_LOCK:
-            return self._engine.run(sources, output)
+            return self.engine.run(sources, output)
 
     def _validate(self, sources: Sources) -> None:
         self._check(sources)
@@ -477,7 +477,7 @@ class Rime:
     ) -> Callable[[], NDArray[np.float64]]:
         self._need("chi2", weight=True)
         self._check(sources)
-        return self._engine.start_chi2(sources, scaled_dof)
+        return self.engine.start_chi2(sources, scaled_dof)
 
     def _chi2_and_gradient(
         self, sources: Sources, scaled_dof: ArrayLike | None

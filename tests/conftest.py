@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tarfile
 import warnings
 from collections.abc import Callable
@@ -28,16 +29,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Before workers begin: let each have one thread of BLAS, and import arviz.
+    """Before workers begin: let each have one thread of BLAS, and import arviz once.
 
     Threads of several workers wait for each other at each small matrix, which takes up to four times as long
     (measured). The first import of arviz in a day writes a file, which fails where two processes do it at
     once (arviz 0.23).
     """
-    if hasattr(config, "workerinput"):
+    if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
         return
-    if config.getoption("numprocesses", None):
-        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read by NumPy and SciPy as a worker imports them
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read by NumPy and SciPy as a worker imports them
     if find_spec("arviz") is not None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -107,3 +107,13 @@ def measurement_set(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) ->
         return unpacked[name]
 
     return unpack
+
+
+@pytest.fixture
+def copy(measurement_set: Callable[[str], Path], tmp_path: Path) -> Callable[[str], Path]:
+    """A copy of a Measurement Set that a test may change: copy("vla_3c273_x")."""
+
+    def make(name: str) -> Path:
+        return Path(shutil.copytree(measurement_set(name), tmp_path / "copy.ms"))
+
+    return make

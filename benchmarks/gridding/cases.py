@@ -127,7 +127,7 @@ class Case:
 
 def describe(case: Case) -> Line:
     """Return what a line of the results is about."""
-    layout, plan, size = case.idg._layout, case.idg._plan, case.size
+    layout, plan, size = case.idg.layout, case.idg.row_plan, case.size
     return {
         "name": case.name, "accuracy": case.accuracy, "n_corr": case.rows.n_corr, "n_vis": size.n_vis,
         "n_antenna": size.n_antenna, "n_time": size.n_time, "n_chan": size.n_chan, "n_pixel": size.n_pixel,

@@ -27,7 +27,7 @@ class Stages:
 
     def __init__(self, idg: Idg) -> None:
         self.seconds = 0.0
-        image = getattr(idg._engine, "_image", None)
+        image = getattr(idg.grid_engine, "_image", None)
         for name in ("to_grid", "from_grid"):
             if image is not None:
                 setattr(image, name, self._timed(getattr(image, name)))

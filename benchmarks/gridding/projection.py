@@ -75,7 +75,7 @@ def kernels(problem: Problem, keep: Callable[[list[Line]], object]) -> list[Line
             )
             for support in supports
         ]
-        for support, gridder in [*gridders, (case.idg._layout.size, case.idg)]:
+        for support, gridder in [*gridders, (case.idg.layout.size, case.idg)]:
             for line in _kernel_lines(problem, case, support, gridder):
                 lines.append(line)
                 print(_kernel_text(line), flush=True)
@@ -98,8 +98,8 @@ def _kernel_lines(problem: Problem, case: Case, size: int, gridder: Gridder) -> 
     elif gridder.engine == "idg":
         yield _with_rates(line, _seconds_on_device(problem, case, gridder))
     else:
-        engine: OnDevice = gridder._engine  # type: ignore[attr-defined]
-        by_tensor_cores = gridder._layout.by_tensor_cores  # type: ignore[attr-defined]
+        engine: OnDevice = gridder.grid_engine  # type: ignore[attr-defined]
+        by_tensor_cores = gridder.layout.by_tensor_cores  # type: ignore[attr-defined]
         for name, *form in _forms(by_tensor_cores, size, case.rows.n_corr, problem.quick):
             engine.shape, engine.by_tensor_cores, engine.by_vis = form
             yield _with_rates(line | {"m": name}, _seconds_on_device(problem, case, gridder))

@@ -87,8 +87,8 @@ class Resident:
 
     def __init__(self, gridder: Gridder, image: np.ndarray, screens: np.ndarray | None) -> None:
         self._kernels = _KERNELS[gridder.engine]
-        self._engine: OnDevice = gridder._engine
-        self._screens = gridder._screens(screens, image.shape[0])
+        self._engine: OnDevice = gridder.grid_engine
+        self._screens = gridder.screens_of(screens, image.shape[0])
         self._image = self._engine.send(image)
         self._vis = self._engine.predict_on_device(self._image, self._screens)
 

@@ -15,7 +15,7 @@ from biro.distributed.remote_data import DistributedData
 from rime_kernels import device
 from rime_kernels.device import Backend
 from rime_kernels.engine.device_threads import Devices, HostCPU, threads_of
-from rime_kernels.engine.local_shards import Worker
+from rime_kernels.engine.local_shards import DeviceWorker
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -34,12 +34,12 @@ class OnDevices:
 
     Parameters
     ----------
-    workers : list of Worker, optional
+    workers : list of DeviceWorker, optional
         Default: the calling thread.
     """
 
-    def __init__(self, workers: list[Worker] | None = None) -> None:
-        self._workers: list[Worker] = workers or [HostCPU()]
+    def __init__(self, workers: list[DeviceWorker] | None = None) -> None:
+        self._workers: list[DeviceWorker] = workers or [HostCPU()]
         self._n_ahead = len(workers or ())
 
     def map(self, function: Callable[[A], T], arguments: Iterable[A]) -> Iterator[T]:

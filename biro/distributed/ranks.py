@@ -100,7 +100,7 @@ class MpiRanks:
         engine = self.number()
         try:
             found: list[FoundDevices] = self.ask(PrepareEngine(engine, asked, devices))()
-            self._check_alike(backend, {worker.kind for worker in workers}, found)
+            self.check_devices_alike(backend, {worker.kind for worker in workers}, found)
         except BaseException:
             self.drop(engine)
             raise
@@ -115,7 +115,7 @@ class MpiRanks:
         """
         self.team(asked, device.resolve(asked)[0], None)
 
-    def _check_alike(self, backend: str, kinds: set[str], found: Sequence[FoundDevices]) -> None:
+    def check_devices_alike(self, backend: str, kinds: set[str], found: Sequence[FoundDevices]) -> None:
         """Refuse ranks whose results could differ from those of rank 0."""
         for rank, each in enumerate(found, 1):
             if each.backend != backend:

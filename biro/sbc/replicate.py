@@ -215,7 +215,7 @@ class Replicates:
         draws = independent(posterior, self._n_draw)
         true = {p.name: value for p, value in zip(self._likelihood.parameters, truth, strict=True)}
         names = self.ranked_names(fitted)
-        ranks = [self._rank(name, true[name], draws[name], rng) for name in names]
+        ranks = [self.rank_of(name, true[name], draws[name], rng) for name in names]
         own = np.array([[true[p.name] for p in fitted.parameters]])
         ranks.append(rank(float(fitted.log_likelihood(own)[0]), draws.log_likelihood, rng))
         chi2 = reduced_chi2(fitted, draws.samples)
@@ -228,7 +228,7 @@ class Replicates:
             row["reduced_chi2"] = [float(chi2.mean()), float(chi2[0])]
         return row
 
-    def _rank(self, name: str, truth: float, draws: Array, rng: np.random.Generator) -> int:
+    def rank_of(self, name: str, truth: float, draws: Array, rng: np.random.Generator) -> int:
         i = [p.name for p in self._likelihood.parameters].index(name)
         if np.isfinite(self._period[i]):  # it wraps
             turned = cut_open(np.concatenate([[truth], draws]), self._period[i])

@@ -47,7 +47,9 @@ _LATE = options()
 
 def elementwise(function: Any) -> Compiled:
     """A scalar function as a NumPy function of arrays that broadcast; cached on disk as loops are."""
-    compiled = vectorize()(function.py_func)
+    compiled = vectorize()(
+        getattr(function, "py_func", function)
+    )  # NUMBA_DISABLE_JIT leaves functions as they are
     enable(compiled._dispatcher)
     return compiled
 

@@ -73,12 +73,12 @@ class CudaEngine:
         self._single, self._factored = single, factored
         # Asked for once: to ask takes longer than a small problem.
         memory = device.memory_budget() if memory_limit is None else memory_limit
-        self._data = DataByLayout(int(_DATA_SHARE * memory), pinned=folder is None)
-        self._work_budget = memory - self._data.budget
+        self.data = DataByLayout(int(_DATA_SHARE * memory), pinned=folder is None)
+        self.work_budget = memory - self.data.budget
         self._layouts = Layouts(self._fixed, table)
         self._workspace = device.Workspace()
         self._staging = ParameterStaging(self._workspace, tangent=frame == "tangent")
-        self._adjoints: dict[Any, AdjointSums] = {}
+        self.adjoint_sums: dict[Any, AdjointSums] = {}
         self._resident_terms = ResidentTerms()
         self._streams = device.streams(2)
         self._graphs = CudaGraphs(self._workspace)
@@ -246,7 +246,7 @@ class CudaEngine:
             return None
 
         def launch(arrays: list[DeviceArray], stream: Stream) -> DeviceArray:
-            return self._launch_adjoint(call, Parameters(*arrays), data, pieces, self._streams[:1], stream)
+            return self.launch_adjoint(call, Parameters(*arrays), data, pieces, self._streams[:1], stream)
 
         return Capturable(launch, lambda answer: sums.adjoint(answer, call.n_batch), not data.resident)
 
@@ -255,12 +255,12 @@ class CudaEngine:
         fixed = self._fixed
         in_order = np.ascontiguousarray(vis[fixed.order], dtype=fixed.vis.dtype)
         self._fixed = fixed._replace(vis=in_order)
-        self._data.clear()
+        self.data.clear()
         try:
             return work()
         finally:
             self._fixed = fixed
-            self._data.clear()
+            self.data.clear()
             self._graphs.clear()  # of data that are no longer there
 
     def plan(self, sources: Sources) -> str:
@@ -306,7 +306,7 @@ class CudaEngine:
 
     def _data_of(self, layout: Layout) -> Data:
         """Data laid out for this kernel; those of others make room where there is none."""
-        data, others_went = self._data.of(self._fixed, layout)
+        data, others_went = self.data.of(self._fixed, layout)
         if others_went:
             self._graphs.clear()
         return data
@@ -319,11 +319,11 @@ class CudaEngine:
             except device.DeviceMemoryError as error:
                 self._workspace.clear()
                 self._graphs.clear()
-                self._data.limit(self._data.budget // 2)  # laid out anew, in smaller slabs
-                self._work_budget //= 2
-                if self._work_budget < 1:
+                self.data.limit(self.data.budget // 2)  # laid out anew, in smaller slabs
+                self.work_budget //= 2
+                if self.work_budget < 1:
                     raise BackendError(f"{error}, and the work cannot be cut smaller") from error
-                rest = (self._data.budget + self._work_budget) / 1e6
+                rest = (self.data.budget + self.work_budget) / 1e6
                 log.warning("%s: going on in smaller steps, with %.3g MB of it", error, rest)
 
     def _bright_bytes(self, call: CudaCall) -> int:
@@ -344,7 +344,7 @@ class CudaEngine:
             return list(slabs)
         per_time, limit = (
             2 * self._bright_bytes(call) * call.per_time,
-            self._work_budget // max(1, call.n_batch),
+            self.work_budget // max(1, call.n_batch),
         )
 
         def size(piece: Slab) -> int:
@@ -365,7 +365,7 @@ class CudaEngine:
         given = sum(value[:1].nbytes for value in call.given)
         each = n_byte + max(more(piece) for _, piece in pieces)
         each += 2 * n_time * self._bright_bytes(call) + given
-        return max(1, min(call.n_batch, self._work_budget // each, max_batch))
+        return max(1, min(call.n_batch, self.work_budget // each, max_batch))
 
     def _chi2(self, call: CudaCall) -> NDArray[np.float64]:
         data = self._data_of(call.layout)
@@ -401,7 +401,7 @@ class CudaEngine:
         for first in range(0, call.n_batch, step):
             part = call._replace(given=call.given.batch(first, min(first + step, call.n_batch)))
             given = Parameters(*self._workspace.fill("parameters", part.given))
-            answer = self._launch_adjoint(part, given, data, pieces, self._streams)
+            answer = self.launch_adjoint(part, given, data, pieces, self._streams)
             parts.append(sums.adjoint(answer.copy_to_host(), part.n_batch))
         return joined(parts)
 
@@ -410,7 +410,7 @@ class CudaEngine:
         sums = self._adjoint_sums(call)
         return self._step(call, pieces, sums.total_bytes(), sums.record_bytes, sums.max_batch)
 
-    def _launch_adjoint(
+    def launch_adjoint(
         self, call: CudaCall, given: Parameters, data: Data, pieces: list[tuple[int, Slab]],
         streams: list[Stream], main: Stream = 0,
     ) -> DeviceArray:  # fmt: skip
@@ -438,19 +438,19 @@ class CudaEngine:
             blocks_of(call.terms),
             *(x.shape[1:] for x in (given.stokes, given.pointing, given.shape, given.spectral_terms)),
         )
-        if key not in self._adjoints:
-            if len(self._adjoints) >= _MAX_ADJOINT:
-                self._adjoints.clear()
+        if key not in self.adjoint_sums:
+            if len(self.adjoint_sums) >= _MAX_ADJOINT:
+                self.adjoint_sums.clear()
             has_gaussian, n_done = call.n_gaussian > 0, call.n_source * call.n_batch
             threads = self._layouts.beside(call.layout, call.variant, n_done) if has_gaussian else None
             launcher = adjoint_launcher(call.layout, has_gaussian, given, threads)
             n_template = len(self._fixed.template)
             antennas = None if call.terms is None else AntennaSums(self._fixed, call.terms, call.layout)
-            self._adjoints[key] = AdjointSums(
+            self.adjoint_sums[key] = AdjointSums(
                 launcher, call.variant, call.shared_beam, call.spectrum, given, n_template, call.n_profile,
                 antennas,
             )  # fmt: skip
-        return self._adjoints[key]
+        return self.adjoint_sums[key]
 
     def _predict(self, call: CudaCall) -> NDArray[Any]:
         """V, (n_batch, n_row, n_chan, n_corr)."""
@@ -461,7 +461,7 @@ class CudaEngine:
             call.layout,
             slice(0, call.layout.n_unit),
             lambda piece: per_row * (piece.place.stop - piece.place.start) + per_time * n_times(piece),
-            self._work_budget,
+            self.work_budget,
         )
         sums = self._workspace.array("no sums", (1, 1), np.float64)
         no_vis = self._workspace.array("no data", (1,), call.variant.complex)

@@ -83,7 +83,7 @@ class Workspace:
 
     def __init__(self) -> None:
         self.generation = 0
-        self._arrays: dict[str, DeviceArray] = {}
+        self.arrays: dict[str, DeviceArray] = {}
         self._views: dict[tuple[str, tuple[tuple[int, ...], ...], type], list[DeviceArray]] = {}
 
     def array(self, name: str, shape: tuple[int, ...], dtype: type) -> DeviceArray:
@@ -104,7 +104,7 @@ class Workspace:
                 self._views.clear()
             ends = np.cumsum([math.prod(shape) for shape in shapes]).tolist()
             self._reserve(name, ends[-1], dtype)
-            whole = self._arrays[name][: ends[-1]]
+            whole = self.arrays[name][: ends[-1]]
             pieces = zip([0, *ends[:-1]], ends, shapes, strict=True)
             self._views[key] = [whole, *(whole[first:end].reshape(shape) for first, end, shape in pieces)]
         return self._views[key]
@@ -124,17 +124,17 @@ class Workspace:
     def clear(self) -> None:
         """Give every array back."""
         self.generation += 1
-        self._arrays.clear()
+        self.arrays.clear()
         self._views.clear()
 
     def _reserve(self, name: str, size: int, dtype: type) -> None:
-        present = self._arrays.get(name)
+        present = self.arrays.get(name)
         if present is not None and present.size >= size and present.dtype == np.dtype(dtype):
             return
         if present is not None:
             self.generation += 1
         del present
-        self._arrays.pop(name, None)
+        self.arrays.pop(name, None)
         self._views = {key: views for key, views in self._views.items() if key[0] != name}
         with _memory_errors(size * np.dtype(dtype).itemsize):
-            self._arrays[name] = packages.cuda().device_array(size, dtype)
+            self.arrays[name] = packages.cuda().device_array(size, dtype)

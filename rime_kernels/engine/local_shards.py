@@ -179,20 +179,20 @@ class LocalShards:
     """
 
     def __init__(self, workers: Sequence[DeviceWorker]) -> None:
-        self._devices: list[tuple[DeviceWorker, list[Shard]]] = [(worker, []) for worker in workers]
+        self.by_device: list[tuple[DeviceWorker, list[Shard]]] = [(worker, []) for worker in workers]
         self._made: set[tuple[Any, ...]] = set()
         self._changed, self._n_at_work = threading.Condition(), 0
-        weakref.finalize(self, _give_back, self._devices).atexit = False
+        weakref.finalize(self, _give_back, self.by_device).atexit = False
         _LIVE.add(self)
 
     @property
     def n_shard(self) -> int:
         """Number of shards."""
-        return sum(len(made) for _, made in self._devices)
+        return sum(len(made) for _, made in self.by_device)
 
     def add(self, device: int, recipe: EngineRecipe, n_engine: int) -> None:
         """Make one more shard on a device."""
-        worker, made = self._devices[device]
+        worker, made = self.by_device[device]
         made.append(worker.submit(lambda: recipe(n_engine)).result())
         # Registered behind what the thread and other objects have registered, it is called before them.
         atexit.unregister(_give_all_back)
@@ -234,7 +234,7 @@ class LocalShards:
         is_new, futures, first = kind not in self._made, list[_Future](), 0
         launched = [] if is_new or given is not None else self._launch_graphs(call)
         done = {each.number for each in launched}
-        for worker, made in self._devices:
+        for worker, made in self.by_device:
             rest = [i for i in range(len(made)) if first + i not in done]
             numbers = [first + i for i in rest]
             first += len(made)
@@ -281,7 +281,7 @@ class LocalShards:
         A device leaves the rest to its own thread from the first shard on that has no graph of such a call.
         """
         launched, first, waiting = [], 0, []
-        for worker, made in self._devices:
+        for worker, made in self.by_device:
             waiting.append((worker, list(enumerate(made, first))))
             first += len(made)
         with self._changed:
@@ -350,7 +350,7 @@ def _give_back(devices: list[tuple[DeviceWorker, list[Shard]]]) -> list[Future[N
 
 def _give_all_back() -> None:
     """The process ends: free what is on devices."""
-    for future in [future for shards in _LIVE for future in _give_back(shards._devices)]:
+    for future in [future for shards in _LIVE for future in _give_back(shards.by_device)]:
         future.exception()
 
 

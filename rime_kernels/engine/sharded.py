@@ -154,7 +154,7 @@ class ShardedEngine:
         self._names = [worker.name for worker in team.workers] + list(team.far.names if team.far else ())
         self._shares = _shares(bounds, team, held)
         self._rows = [table.order[start:stop] for start, stop in pairwise(bounds)]
-        self._here, self._far = LocalShards(team.workers), team.far
+        self.local_shards, self._far = LocalShards(team.workers), team.far
         self._n_here = sum(map(len, self._shares[:n_here]))
         for device, numbers in enumerate(self._shares):
             for number in numbers:
@@ -162,7 +162,7 @@ class ShardedEngine:
                 data = None if held is None else held.of(number)
                 recipe = recipe_of(self._rows[number], some, table_of(some, len(table.slot_start)), data)
                 if device < n_here:
-                    self._here.add(device, recipe, len(numbers))
+                    self.local_shards.add(device, recipe, len(numbers))
                 elif self._far is not None:
                     self._far.add(device - n_here, recipe, len(numbers))
 
@@ -268,7 +268,7 @@ class ShardedEngine:
         # Others begin first, for the devices of this process may be a CPU that works at once.
         theirs = None if given is None else given[n:]
         far = None if self._far is None else self._far.start(call, theirs, far_end)
-        here = self._here.start(call, None if given is None else given[:n], end)
+        here = self.local_shards.start(call, None if given is None else given[:n], end)
 
         def wait() -> list[Any]:
             try:

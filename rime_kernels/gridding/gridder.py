@@ -102,14 +102,14 @@ class Gridder(ABC):
 
     @property
     @abstractmethod
-    def _plan(self) -> Plan: ...
+    def row_plan(self) -> Plan: ...
 
     @property
     @abstractmethod
-    def _engine(self) -> GridderEngine: ...
+    def grid_engine(self) -> GridderEngine: ...
 
     @abstractmethod
-    def _screens(self, screens: ScreensLike | None, n_stokes: int) -> Screens:
+    def screens_of(self, screens: ScreensLike | None, n_stokes: int) -> Screens:
         """A-terms and planes of a call with so many Stokes parameters."""
 
     @abstractmethod
@@ -118,7 +118,7 @@ class Gridder(ABC):
 
     @property
     def transform_seconds(self) -> float:
-        return self._engine.transform_seconds + self._facet_seconds
+        return self.grid_engine.transform_seconds + self._facet_seconds
 
     def of_rows(self, wanted: NDArray[np.int64]) -> Self:
         """Make a gridder for some of the rows: it predicts these alone, to the bit as with all others.
@@ -130,10 +130,10 @@ class Gridder(ABC):
         """
         # The copy shares grid, taper and tables; an engine holds rows, so that it is made anew.
         one = copy.copy(self)
-        one._rows, plan, kept = only(self._rows, self._plan, wanted)
+        one._rows, plan, kept = only(self._rows, self.row_plan, wanted)
         one._wanted, one._place = wanted, np.searchsorted(kept, wanted)
-        one.__dict__.pop("_engine", None)
-        one.__dict__["_plan"] = plan
+        one.__dict__.pop("grid_engine", None)
+        one.__dict__["row_plan"] = plan
         return one
 
     def predict(self, image: ArrayLike, screens: ScreensLike | None = None) -> NDArray[np.complexfloating]:
@@ -161,10 +161,10 @@ class Gridder(ABC):
         stokes_image = check.array("image", image, np.float64, ("stokes", n, n))
         _n_stokes("image has n_stokes =", stokes_image.shape[0])
         check.finite("image", stokes_image)
-        aterms = self._screens(screens, stokes_image.shape[0])
+        aterms = self.screens_of(screens, stokes_image.shape[0])
         try:
             with device_lock(self.backend):
-                vis = self._engine.predict(stokes_image, aterms)
+                vis = self.grid_engine.predict(stokes_image, aterms)
             return vis if self._place is None else vis[self._place]
         except TooLargeError as error:
             # Visibilities are linear in the image: those of its quarters add up.
@@ -224,10 +224,10 @@ class Gridder(ABC):
             # Written this way round, NaN is refused, too.
             if not weights.min() >= 0.0:
                 raise InputError(f"weight must be at least 0 and no NaN, got {weights.min():g}")
-        aterms = self._screens(screens, n_stokes)
+        aterms = self.screens_of(screens, n_stokes)
         try:
             with device_lock(self.backend):
-                image = self._engine.grid(data, weights, aterms)
+                image = self.grid_engine.grid(data, weights, aterms)
         except TooLargeError as error:
             image = np.empty((n_stokes, self.grid_of_image.n_pixel, self.grid_of_image.n_pixel))
             for facet in self._facets(screens, error):

@@ -104,21 +104,21 @@ class Idg(Gridder):
         }  # fmt: skip
         self._aterm_support = float(aterm_support)
         sizes = SIZES if subgrid is None else (_size(subgrid),)
-        self.precision, self._layout = in_precision(
+        self.precision, self.layout = in_precision(
             precision, lambda single: self._layout_for(single, accuracy, sizes)
         )
-        cells = COSTS[self.backend].cell * self._layout.limits.n_layer * rows.n_corr * self._layout.n_grid**2
-        self.cost = ITEMS_MEASURED[self.backend][self.precision] * (self._layout.cost - cells) + cells
+        cells = COSTS[self.backend].cell * self.layout.limits.n_layer * rows.n_corr * self.layout.n_grid**2
+        self.cost = ITEMS_MEASURED[self.backend][self.precision] * (self.layout.cost - cells) + cells
         self.cost += VIS_MEASURED[self.backend] * rows.n_row * rows.n_chan
 
     @cached_property
-    def _plan(self) -> Plan:
-        return make_plan(self._rows, self._layout.limits)
+    def row_plan(self) -> Plan:
+        return make_plan(self._rows, self.layout.limits)
 
     @cached_property
-    def _engine(self) -> GridderEngine:
+    def grid_engine(self) -> GridderEngine:
         return _engine(self.backend)(
-            self._rows, self._plan, self.grid_of_image, self._layout, single=self.precision == "single",
+            self._rows, self.row_plan, self.grid_of_image, self.layout, single=self.precision == "single",
             memory_limit=self._memory_limit,
         )  # fmt: skip
 
@@ -130,14 +130,14 @@ class Idg(Gridder):
 
     @property
     def lm(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        x, field = pixels(self._layout.size), self._layout.limits.field
+        x, field = pixels(self.layout.size), self.layout.limits.field
         l, m = np.meshgrid(self.grid_of_image.l0 - x * field, self.grid_of_image.m0 + x * field)
         shrink = np.sqrt(np.maximum(1.0, (l * l + m * m) / _HORIZON))
         return l / shrink, m / shrink
 
     @property
     def plan(self) -> str:
-        layout, plan = self._layout, self._plan
+        layout, plan = self.layout, self.row_plan
         limits, n_vis = layout.limits, self.rows.n_row * self.rows.n_chan
         layers = layers_text(plan.layer_w.size, limits.n_layer, limits.w_step)
         return (
@@ -157,9 +157,9 @@ class Idg(Gridder):
             memory_limit=self._memory_limit, **self._asked,
         )  # fmt: skip
 
-    def _screens(self, screens: ScreensLike | None, n_stokes: int) -> Screens:
+    def screens_of(self, screens: ScreensLike | None, n_stokes: int) -> Screens:
         kind: type[np.complexfloating] = np.complex64 if self.precision == "single" else np.complex128
-        shape = self._n_slot, self.rows.n_antenna, self._layout.size
+        shape = self._n_slot, self.rows.n_antenna, self.layout.size
         sampled = screens(*self.lm) if callable(screens) else screens
         return make_screens(sampled, self.rows.stokes_to_corr, n_stokes, shape, kind)
 

@@ -98,7 +98,7 @@ def brightness(s0: float, factor: float) -> float:
 def _sinc(x: float) -> tuple[float, float]:
     """sin(x)/x and its derivative."""
     if abs(x) < 0.1:
-        # Terms of x^8 and more are below 1e-15.
+        # Terms of x^8 and more are below 3e-14.
         y = x * x
         value = 1.0 - y / 6.0 * (1.0 - y / 20.0 * (1.0 - y / 42.0))
         return value, -x / 3.0 * (1.0 - y / 10.0 * (1.0 - y / 28.0 * (1.0 - y / 54.0)))

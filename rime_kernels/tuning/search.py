@@ -81,7 +81,7 @@ def tune(precision: Precision | None = None, *, quick: bool = False, each: Each 
     fastest = list[Tuned]()
     with tempfile.NamedTemporaryFile(prefix="biro-") as clock:
         patience, max_step = (_QUICK_SECONDS, 1) if quick else (math.inf, _MAX_STEP)
-        search = functools.partial(_search, patience=patience, max_step=max_step, clock=clock.name)
+        search = functools.partial(fastest_shape, patience=patience, max_step=max_step, clock=clock.name)
         for best in each(search, kinds):
             if best is not None:
                 records.remember(best)
@@ -103,7 +103,7 @@ def table(tuned: Iterable[Tuned]) -> str:
     )
 
 
-def _search(kind: KernelKind, *, patience: float, max_step: int, clock: str) -> Tuned | None:
+def fastest_shape(kind: KernelKind, *, patience: float, max_step: int, clock: str) -> Tuned | None:
     """Walk from the guess to the fastest neighbour, and on from there; None where no shape runs."""
     with CALL_LOCK:  # other calls would disturb the clock, and would get the shapes on trial
         return _walk(kind, patience, max_step, clock)

@@ -173,7 +173,7 @@ def _gridding(kind: KernelKind) -> Callable[[], object]:
         support=middling(kind),
         memory_limit=_MEMORY,
     )
-    engine, screens = gridder._engine, gridder._screens(None, stokes)
+    engine, screens = gridder.grid_engine, gridder.screens_of(None, stokes)
     assert isinstance(engine, WProjectionCudaEngine)
     engine.by_vis = False
     image = engine.send(np.ones((stokes, _PIXELS, _PIXELS)))

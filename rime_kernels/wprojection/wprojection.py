@@ -96,19 +96,19 @@ class WProjection(Gridder):
             "accuracy": accuracy, "support": support,
         }  # fmt: skip
         supports = SUPPORTS if support is None else (_support(support),)
-        self.precision, self._layout = in_precision(
+        self.precision, self.layout = in_precision(
             precision, lambda single: self._layout_for(single, accuracy, supports)
         )
-        self.cost = self._layout.cost
+        self.cost = self.layout.cost
 
     @cached_property
-    def _plan(self) -> Plan:
-        return make_plan(self._rows, self._layout.limits)
+    def row_plan(self) -> Plan:
+        return make_plan(self._rows, self.layout.limits)
 
     @cached_property
-    def _engine(self) -> GridderEngine:
+    def grid_engine(self) -> GridderEngine:
         return _engine(self.backend)(
-            self._rows, self._plan, self.grid_of_image, self._layout, single=self.precision == "single",
+            self._rows, self.row_plan, self.grid_of_image, self.layout, single=self.precision == "single",
             memory_limit=self._memory_limit,
         )  # fmt: skip
 
@@ -120,7 +120,7 @@ class WProjection(Gridder):
 
     @property
     def plan(self) -> str:
-        layout, plan, tables = self._layout, self._plan, self._layout.tables
+        layout, plan, tables = self.layout, self.row_plan, self.layout.tables
         limits, n_vis = layout.limits, self.rows.n_row * self.rows.n_chan
         layers = layers_text(plan.layer_w.size, limits.n_layer, limits.w_step)
         _, n_plane, n_w, n_d, *_ = tables.terms.shape
@@ -144,7 +144,7 @@ class WProjection(Gridder):
             **self._asked,
         )
 
-    def _screens(self, screens: ScreensLike | None, n_stokes: int) -> Screens:
+    def screens_of(self, screens: ScreensLike | None, n_stokes: int) -> Screens:
         if screens is not None:
             raise InputError("W-projection has no A-terms; take rime_kernels.idg.Idg, or engine='idg'")
         kind: type[np.complexfloating] = np.complex64 if self.precision == "single" else np.complex128

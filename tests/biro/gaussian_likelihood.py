@@ -41,10 +41,10 @@ class GaussianLikelihood:
         self.mean = np.asarray(mean, float)
         self.covariance = np.asarray(covariance, float)
         self.log_constraint_mass = log_constraint_mass
-        self._inverse = np.linalg.inv(self.covariance)
+        self.inverse = np.linalg.inv(self.covariance)
         self._allowed = allowed or (lambda theta: np.ones(len(theta), bool))
         self._low = np.array([p.low for p in priors])
-        self._span = np.array([p.high - p.low for p in priors])
+        self.span = np.array([p.high - p.low for p in priors])
         self._period = np.array([p.period or np.inf for p in priors])
         self.n_call = self.n_row = 0
         self.observation = SimpleNamespace(digest=lambda: hashlib.sha256(label.encode()).hexdigest())
@@ -59,7 +59,7 @@ class GaussianLikelihood:
     def log_evidence(self) -> float:
         d = len(self.mean)
         _, log_det = np.linalg.slogdet(self.covariance)
-        return 0.5 * d * math.log(2 * math.pi) + 0.5 * log_det - float(np.log(self._span).sum())
+        return 0.5 * d * math.log(2 * math.pi) + 0.5 * log_det - float(np.log(self.span).sum())
 
     def digest(self) -> str:
         return self.observation.digest()[:32] + self.model.digest()[:32]
@@ -71,11 +71,11 @@ class GaussianLikelihood:
         return self._allowed(theta)
 
     def prior_transform(self, unit):
-        return self._low + self._span * unit
+        return self._low + self.span * unit
 
     def log_prior(self, theta):
-        inside = ((theta >= self._low) & (theta <= self._low + self._span)).all(axis=1) & self.allowed(theta)
-        return np.where(inside, -np.log(self._span).sum() - self.log_constraint_mass, -np.inf)
+        inside = ((theta >= self._low) & (theta <= self._low + self.span)).all(axis=1) & self.allowed(theta)
+        return np.where(inside, -np.log(self.span).sum() - self.log_constraint_mass, -np.inf)
 
     def log_likelihood(self, theta):
         self.n_call += 1
@@ -90,7 +90,7 @@ class GaussianLikelihood:
 
     def _each_by_inverse(self, rows):
         """Row by row: the roundings of a product of matrices depend on how many rows there are."""
-        return np.array([row @ self._inverse for row in rows]).reshape(rows.shape)
+        return np.array([row @ self.inverse for row in rows]).reshape(rows.shape)
 
 
 def five_parameters(label: str = "data") -> GaussianLikelihood:
@@ -111,7 +111,7 @@ class SmoothGaussian(GaussianLikelihood):
 
     def __init__(self, priors, mean, covariance, **about):
         super().__init__(priors, mean, covariance, **about)
-        low, high = self._low, self._low + self._span
+        low, high = self._low, self._low + self.span
         self.n_param, self.parameter_names = len(priors), tuple(p.name for p in priors)
         self.observation.labels = ("all",)
         self.model.unconstrained = Unconstrained(priors, low, high, [], np.array([], int))
@@ -123,7 +123,7 @@ class SmoothGaussian(GaussianLikelihood):
 
     def chi2(self, theta):
         away = theta - self.mean
-        return np.einsum("...i,ij,...j->...", away, self._inverse, away)[..., None]
+        return np.einsum("...i,ij,...j->...", away, self.inverse, away)[..., None]
 
     def noise_factor(self, theta):
         return np.ones(1)

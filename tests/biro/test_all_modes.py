@@ -238,7 +238,7 @@ def test_degrees_of_freedom_with_a_long_tail_are_trusted(
 def test_a_mode_that_a_constraint_cuts_counts() -> None:
     """Half of the first peak is allowed, and of the second what lies above 0.5 sigma: no maximum is there."""
     likelihood = two_peaks([[-1.2, 0.3], [1.2, 0.295]], [0.0, 0.0])
-    likelihood._allowed = lambda theta: theta[:, 1] >= 0.3
+    likelihood.allowed = lambda theta: theta[:, 1] >= 0.3
     found = sample(likelihood, "none", seed=2, progress=False)
     part = special.ndtr(-0.5) / (special.ndtr(-0.5) + 0.5)
     x, weight = found.weighted_draws("x")

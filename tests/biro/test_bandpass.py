@@ -34,7 +34,7 @@ def test_a_bandpass_is_recovered() -> None:
     # Five antennas, of which one is the reference of the phases.
     assert first.n_param == 2 + N_BLOCK * (5 + 4)
     rng, pulls = np.random.default_rng(1), []
-    for seed in range(4):
+    for seed in range(2):
         truth = first.prior_transform(rng.random(first.n_param))
         data = simulated(first, truth, NOISE, seed)
         likelihood = biro.Likelihood(data, sky(N_BLOCK), backend="cpu")
@@ -43,5 +43,5 @@ def test_a_bandpass_is_recovered() -> None:
         pulls.append((found.best_fit - truth) / found.error)
         # chi2/2N of 1440 complex visibilities scatters by 1 / sqrt(1440) = 0.026; four of these.
         assert abs(found.reduced_chi2[0] - (1.0 - 29 / 2880)) < 0.11
-    # Of 116 pulls those of a set share the flux scale: as 60, whose rms is good to 9 %; four of these.
-    assert abs(np.sqrt(np.mean(np.square(pulls))) - 1.0) < 0.36
+    # Of 58 pulls those of a set share the flux scale: as 30, whose rms is good to 13 %; three of these.
+    assert abs(np.sqrt(np.mean(np.square(pulls))) - 1.0) < 0.39

@@ -77,7 +77,7 @@ def test_a_likelihood_is_that_of_data_in_memory(
     assert data
     assert all(map(lies_in_files, data))
     for rime in likelihood._engines.rimes:
-        engines = [shard.engine for _, made in rime._engine._here._devices for shard in made]  # type: ignore[attr-defined]
+        engines = [shard.engine for _, made in rime.engine.local_shards.by_device for shard in made]  # type: ignore[attr-defined]
         data = [engine.lanes.data for engine in engines]  # type: ignore[attr-defined]
         assert data
         assert all(map(lies_in_files, data))

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from casacore.tables import table
 from rights import DROP_RIGHTS
+from test_ms_faults import locked
 from typer.testing import CliRunner
 
 from biro.cli.app import app
@@ -103,20 +104,10 @@ def test_unknown_correlations(ms: Path) -> None:
 
 
 def test_locked(ms: Path) -> None:
-    code = (
-        "import sys; from casacore.tables import table;"
-        "t = table(sys.argv[1], readonly=False, ack=False, lockoptions='permanentwait');"
-        "print('locked', flush=True); sys.stdin.read()"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", code, str(ms)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as holder:
-        assert holder.stdout is not None
-        assert holder.stdout.readline().strip() == b"locked"
+    with locked(ms) as holder:
         line = fails("info", ms, "--time-limit", "1")
-        holder.kill()
     assert "gave up after 1 s while opening" in line
-    assert f"locked by process {holder.pid}" in line
+    assert f"locked by process {holder}" in line
 
 
 def test_read_only(ms: Path, sky: Path) -> None:

@@ -8,24 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from killed import moments
 
 from biro.files.atomic import write_atomic
 from rime_kernels.arrays.whole_file import ABANDONED_AFTER, machine, temporary_beside
 
 PROGRAM = Path(__file__).parent / "killed_file_program.py"
-
-
-def moments(*words: object) -> int:
-    """How many moments a writer was killed at, each with a file that is whole and a rerun that works."""
-    done = subprocess.run(
-        [sys.executable, str(PROGRAM), *map(str, words)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    return int(done.stdout)
 
 
 @pytest.mark.parametrize(
@@ -36,11 +24,11 @@ def test_a_writer_that_is_killed_leaves_a_whole_file(tmp_path: Path, writer: str
 
     Each file has three moments at least: removal of the temporary file, flush, rename.
     """
-    assert moments(writer, tmp_path) >= least
+    assert moments(PROGRAM, writer, tmp_path) >= least
 
 
 def test_a_uvfits_copy_that_is_killed(data_dir: Path, tmp_path: Path) -> None:
-    assert moments("copy", tmp_path, data_dir / "eht_cena_2017.uvfits") >= 3
+    assert moments(PROGRAM, "copy", tmp_path, data_dir / "eht_cena_2017.uvfits") >= 3
 
 
 def test_whose_temporary_files_are_removed(tmp_path: Path) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from casacore.tables import table
+from killed import moments
 
 import biro
 from biro.errors import MeasurementSetError
@@ -44,31 +43,18 @@ def flag_twice(ms: Path) -> tuple[np.ndarray, np.ndarray]:
     return original, first
 
 
-def moments(*words: object) -> int:
-    """How many moments a writer was killed at, each with a way forward."""
-    done = subprocess.run(
-        [sys.executable, str(PROGRAM), *map(str, words)],
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    return int(done.stdout)
-
-
 def test_an_undo_that_is_killed_loses_no_flags(ms: Path, tmp_path: Path) -> None:
     """Whatever is done next, the first flags are reached by as many undos as there were flaggings."""
     original, first = flag_twice(ms)
     np.savez(tmp_path / "flags.npz", original=original, first=first)
-    assert moments("undo", ms, tmp_path / "flags.npz") > 20
+    assert moments(PROGRAM, "undo", ms, tmp_path / "flags.npz") > 20
 
 
 def test_a_change_in_place_that_is_killed_loses_no_values(ms: Path) -> None:
     """The column holds the old values or all of the new ones, and can be read without any repair."""
     observation = read_ms(ms, column="DATA")
     write_column(ms, "CORRECTED_DATA", observation, [observation.partitions[0].vis])
-    assert moments("in-place", ms) > 20
+    assert moments(PROGRAM, "in-place", ms) > 20
 
 
 def test_one_folder_of_versions_for_all_paths_of_a_set(ms: Path, tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import re
-import shutil
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
@@ -28,16 +27,6 @@ from biro.observation.weighting import Weighting
 
 Unpack = Callable[[str], Path]
 DEGREE = np.pi / 180
-
-
-@pytest.fixture
-def copy(measurement_set: Unpack, tmp_path: Path) -> Callable[[str], Path]:
-    """A copy of a set that a test may change."""
-
-    def make(name: str) -> Path:
-        return Path(shutil.copytree(measurement_set(name), tmp_path / "copy.ms"))
-
-    return make
 
 
 def two_by_two() -> Observation:

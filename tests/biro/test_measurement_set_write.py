@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,16 +13,6 @@ from casacore.tables import table
 from biro.errors import MeasurementSetError
 from biro.io.measurement_set import create_ms, read_ms, write_column
 from biro.observation.observation import Observation
-
-
-@pytest.fixture
-def copy(measurement_set: Callable[[str], Path], tmp_path: Path) -> Callable[[str], Path]:
-    """A copy of a set that a test may change."""
-
-    def make(name: str) -> Path:
-        return Path(shutil.copytree(measurement_set(name), tmp_path / "copy.ms"))
-
-    return make
 
 
 def column(path: Path, name: str) -> np.ndarray:

@@ -258,7 +258,7 @@ def test_chains_begin_where_a_constraint_allows_it(monkeypatch: pytest.MonkeyPat
     """Half of the places about each peak are beyond the constraint, where nutpie begins no chain."""
     likelihood = two_peaks([[-1.2, 0.3], [1.2, 0.3]], [0.0, -1.0])
     modes = list(biro.maximise(likelihood, seed=1).modes)
-    likelihood._allowed = lambda theta: theta[:, 1] >= 0.3
+    likelihood.allowed = lambda theta: theta[:, 1] >= 0.3
     monkeypatch.setattr(NutsRun, "_find_modes", lambda self, stop, progress: modes)
     found = sample(likelihood, "nuts", seed=1, progress=False, n_draw=50, n_tune=50)
     assert found["y"].min() >= 0.3

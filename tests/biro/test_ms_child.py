@@ -49,11 +49,11 @@ def test_cells_without_a_value(cells: Any, block: int, monkeypatch: pytest.Monke
     parent = Silent()
     reader = Reader(parent)  # type: ignore[arg-type]
     reader.path, reader.files = "", {}
-    assert reader._undefined(cells, "D", (1, 4)).tolist() == [3, 7, 19]
+    assert reader.undefined_in_blocks(cells, "D", (1, 4)).tolist() == [3, 7, 19]
     # A silent child is given up: each block but a single one is announced.
     assert parent.reports == (0 if block >= 20 else -(-20 // block))
     some = cells.selectrows([19, 0, 7])
-    assert reader._undefined(some, "D", (1, 4)).tolist() == [0, 2]
+    assert reader.undefined_in_blocks(some, "D", (1, 4)).tolist() == [0, 2]
 
 
 @pytest.mark.parametrize("shape", [(4, 1), (2, 2), (2, 4), (1, 3)])

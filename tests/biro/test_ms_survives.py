@@ -23,7 +23,7 @@ import biro
 from biro.errors import MeasurementSetError
 from biro.io.measurement_set import read_ms, write_column
 from biro.io.measurement_set.backup import FOLDER
-from biro.io.measurement_set.column import _ModelRows
+from biro.io.measurement_set.column import ModelRows
 from biro.io.measurement_set.process import MeasurementSetProcess
 
 Unpack = Callable[[str], Path]
@@ -285,11 +285,11 @@ def test_a_writer_that_loses_its_parent_leaves_headers_alone(ms: Path) -> None:
     with MeasurementSetProcess(ms, 20.0) as child:
         child.call("prepare", None, path=str(ms), column="NEW", source=None, mode="replace", rest=None)
         child.call("begin")
-        _ModelRows.of(part).write(child, part.vis)
+        ModelRows.of(part).write(child, part.vis)
         before = headers()
-        assert child._process.stdin is not None
-        child._process.stdin.close()
-        assert child._process.wait(20.0) == 0
+        assert child.process.stdin is not None
+        child.process.stdin.close()
+        assert child.process.wait(20.0) == 0
         assert headers() == before
     with table(str(ms), ack=False) as main:
         assert main.getcolkeyword("NEW", "BIRO_COMPLETE") is False

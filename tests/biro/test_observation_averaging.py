@@ -131,6 +131,13 @@ def test_time_bins_do_not_reach_across_gaps() -> None:
     assert time_bins(times * (1 + 1e-7), 10.0).tolist() == [0, 1, 2, 3, 4, 5]
 
 
+def test_time_bins_hold_times_of_one_scan() -> None:
+    scan = np.array([1, 1, 2, 2, 2, 1], np.int32)
+    assert time_bins(10.0 * np.arange(6), 1e3, scan).tolist() == [0, 0, 1, 1, 1, 2]
+    # A new scan begins a bin, whose length counts from there.
+    assert time_bins(10.0 * np.arange(6), 20.0, scan).tolist() == [0, 0, 1, 1, 2, 3]
+
+
 @pytest.mark.parametrize("radius", [1e-4, 5e-4])
 def test_bandwidth_loss_is_that_of_a_real_average(radius: float) -> None:
     (part,) = track().partitions
@@ -175,6 +182,11 @@ def test_averaging_is_reported() -> None:
     _, by_default = average(observation.partitions, Averaging(average_channels=2), np.array([25.0, 0, 25]))
     # Half of lambda / D at 1.4 GHz for 25 m dishes.
     assert by_default.radius == pytest.approx(0.5 * C / 1.4e9 / 25)
+    # Without diameters, ten times the resolution: 10 / (longest baseline in wavelengths).
+    (part,) = observation.partitions
+    length = np.hypot(part.uvw[:, 0], part.uvw[:, 1])[:, None] * part.chan_freq / C
+    _, unknown = average(observation.partitions, Averaging(average_channels=2), np.zeros(3))
+    assert unknown.radius == pytest.approx(10.0 / length[part.weight.any(axis=2)].max())
     assert average(observation.partitions, Averaging(), np.zeros(3))[1] is None
 
 

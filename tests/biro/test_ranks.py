@@ -194,20 +194,20 @@ def test_devices_of_ranks_must_be_alike() -> None:
     ranks = object.__new__(MpiRanks)  # without the ranks themselves
     ranks._hosts = ["a", "b"]
     on_cpu, on_gpu = FoundDevices("cpu", ["CPU"], ["CPU"]), FoundDevices("cuda", ["GPU 0 (X)"], ["X"])
-    ranks._check_alike("cuda", {"X"}, [on_gpu])
+    ranks.check_devices_alike("cuda", {"X"}, [on_gpu])
     with pytest.raises(
         BackendError, match=r"^MPI process 0 \(a\) has a GPU, MPI process 1 \(b\) has none; give each"
     ):
-        ranks._check_alike("cuda", {"X"}, [on_cpu])
+        ranks.check_devices_alike("cuda", {"X"}, [on_cpu])
     with pytest.raises(
         BackendError, match=r"^MPI process 1 \(b\) has a GPU, MPI process 0 \(a\) has none; give each"
     ):
-        ranks._check_alike("cpu", {"CPU"}, [on_gpu])
+        ranks.check_devices_alike("cpu", {"CPU"}, [on_gpu])
     with pytest.raises(
         BackendError,
         match=r"^MPI process 1 \(b\) has X, MPI process 0 \(a\) has Y; all devices must be of one kind",
     ):
-        ranks._check_alike("cuda", {"Y"}, [on_gpu])
+        ranks.check_devices_alike("cuda", {"Y"}, [on_gpu])
 
 
 def test_errors_of_ranks_keep_their_class_and_name_the_rank() -> None:

@@ -72,7 +72,7 @@ def check_moments(posterior: Posterior, mean: Any, sigma: Any) -> None:
 def known_by(inverse: Any) -> SmoothGaussian:
     """Data that say as much as this inverse covariance, which may be singular."""
     likelihood = SmoothGaussian(PRIORS, MEAN, COVARIANCE)
-    likelihood._inverse = np.array(inverse, float)
+    likelihood.inverse = np.array(inverse, float)
     return likelihood
 
 

@@ -33,9 +33,7 @@ class FringesWithNoise(GaussianLikelihood):
         return theta
 
     def log_prior(self, theta):
-        inside = ((theta[:, :3] >= self._low[:3]) & (theta[:, :3] <= (self._low + self._span)[:3])).all(
-            axis=1
-        )
+        inside = ((theta[:, :3] >= self._low[:3]) & (theta[:, :3] <= (self._low + self.span)[:3])).all(axis=1)
         inside &= (theta[:, 3] >= 1e-3) & (theta[:, 3] <= 1e3)
         return np.where(inside, -np.log(np.where(theta[:, 3] > 0, theta[:, 3], 1.0)), -np.inf)
 
@@ -63,7 +61,7 @@ def test_the_mode_among_fringes_is_found_with_noise_over_six_decades(seed):
 def test_the_scale_about_the_mode_is_the_covariance():
     likelihood = five_parameters()
     start = find_mode(Target(likelihood), 3)
-    span = likelihood._span
+    span = likelihood.span
     found = (start.scale @ start.scale.T) * np.outer(span, span)
     # A quadratic form has exact second differences; rounding of values of order 1e-16 / step^2.
     assert np.allclose(found, likelihood.covariance, rtol=1e-3, atol=1e-12)

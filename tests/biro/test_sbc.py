@@ -106,11 +106,11 @@ def test_an_angle_is_ranked_around_its_circle() -> None:
     task = Replicates(likelihood(POINT + free), None, "none", {}, 63, 1)
     draws = np.mod(np.linspace(-10, 10, 63), 180)
     rng = np.random.default_rng(1)
-    assert task._rank("lobe.pa", 169.0, draws, rng) == 0
-    assert task._rank("lobe.pa", 11.0, draws, rng) == 63
+    assert task.rank_of("lobe.pa", 169.0, draws, rng) == 0
+    assert task.rank_of("lobe.pa", 11.0, draws, rng) == 63
     half = likelihood(POINT + free.replace("high = 180", "high = 90"))
     task = Replicates(half, None, "none", {}, 63, 1)  # does not wrap: numbers as they are
-    assert task._rank("lobe.pa", 89.0, np.linspace(0, 10, 63), rng) == 63
+    assert task.rank_of("lobe.pa", 89.0, np.linspace(0, 10, 63), rng) == 63
 
 
 @pytest.mark.parametrize("constraint", ["bounds = 'core.I'\nlow = '4.9 Jy'", "order = ['core.I', 'lobe.I']"])
@@ -268,7 +268,7 @@ import sys
 from tasks_of_tests import likelihood
 from biro.sbc.procedure import run as run_sbc
 if __name__ == "__main__":
-    run_sbc(likelihood(), "none", replicates=24, seed=5, workers=2, run_dir=sys.argv[1], progress=False)
+    run_sbc(likelihood(), "none", replicates=12, seed=5, workers=2, run_dir=sys.argv[1], progress=False)
 """
 
 
@@ -286,13 +286,13 @@ def test_a_run_that_is_killed_goes_on_and_ends_alike(point, tmp_path) -> None:
     child.wait()
     before = lines.read_bytes()
     n_done = before.count(b"\n")
-    assert 3 <= n_done < 24
-    lines.write_bytes(before + b'{"replicate": 23, "ran')  # as a kill in the middle of a write leaves it
-    found = run_sbc(point, replicates=24, run_dir=run, **QUICK)
+    assert 3 <= n_done < 12
+    lines.write_bytes(before + b'{"replicate": 11, "ran')  # as a kill in the middle of a write leaves it
+    found = run_sbc(point, replicates=12, run_dir=run, **QUICK)
     after = lines.read_bytes()
     assert after.startswith(before)  # nothing that was done is done again
-    assert sorted(json.loads(line)["replicate"] for line in after.splitlines()) == list(range(24))
-    whole = run_sbc(point, replicates=24, **QUICK)
+    assert sorted(json.loads(line)["replicate"] for line in after.splitlines()) == list(range(12))
+    whole = run_sbc(point, replicates=12, **QUICK)
     assert same(found.rows) == same(whole.rows)
 
 

@@ -69,6 +69,27 @@ def test_shift_and_spread_have_a_scatter_of_one() -> None:
         assert abs(z.var() - 1) < 4 * math.sqrt(2 / 400)
 
 
+def test_shift_spread_and_their_p_values_are_the_formulas() -> None:
+    """u has mean 1/2 and variance 1/12; (2u - 1)^2 has mean 1/3 and variance 4/45."""
+    ranks = RankStatistics(("x",), np.random.default_rng(9).integers(0, 30, size=(50, 1)), L)
+    u = ranks.u[:, 0]
+    shift = (u.mean() - 0.5) / math.sqrt(1 / 12 / 50)
+    spread = (np.mean((2 * u - 1) ** 2) - 1 / 3) / math.sqrt(4 / 45 / 50)
+    assert (ranks.shift[0], ranks.spread[0]) == pytest.approx((shift, spread), rel=1e-12)
+    found = {test.kind: test.p_value for test in ranks.tests()}
+    assert found["shift"] == pytest.approx(math.erfc(abs(shift) / math.sqrt(2)), rel=1e-9)
+    assert found["spread"] == pytest.approx(math.erfc(abs(spread) / math.sqrt(2)), rel=1e-9)
+    expected = 50 / ranks.n_bin
+    chi2 = np.sum((ranks.counts[0] - expected) ** 2) / expected
+    assert found["histogram"] == pytest.approx(stats.chi2.sf(chi2, ranks.n_bin - 1), rel=1e-9)
+
+
+def test_a_shift_below_3_sigma_has_no_words() -> None:
+    ranks = RankStatistics(("x",), (64 * np.linspace(0.43, 0.99, 12)).astype(int)[:, None], L)
+    assert 2.2 < ranks.shift[0] < 2.9
+    assert ranks.shape(0) == ""
+
+
 def test_coverage_of_a_narrow_posterior_is_the_closed_form() -> None:
     """Intervals of k times the width hold the truth with probability 2 Phi(k z) - 1."""
     ranks = gaussian_ranks(width=0.8)
@@ -126,7 +147,9 @@ def test_bands_are_those_of_the_binomial_distribution() -> None:
     assert ranks.whole_curve(0.95) == pytest.approx(1.358 / math.sqrt(320), rel=0.02)
 
 
-@pytest.mark.parametrize(("n", "n_draw", "n_bin"), [(100, 63, 16), (300, 99, 20), (20, 63, 4), (100, 12, 13)])
+@pytest.mark.parametrize(
+    ("n", "n_draw", "n_bin"), [(100, 63, 16), (300, 99, 20), (20, 63, 4), (100, 12, 13), (100, 22, 23)]
+)
 def test_bins_divide_the_ranks(n, n_draw, n_bin) -> None:
     assert RankStatistics(("x",), np.zeros((n, 1), dtype=np.int64), n_draw).n_bin == n_bin
 
@@ -139,6 +162,10 @@ def test_reduced_chi2_against_its_expectation() -> None:
     assert found.error == pytest.approx(1 / math.sqrt(n_vis) / 30, rel=0.25)  # of 100: 7 %, at 3.5 sigma
     assert abs(found.z) < 3.5
     assert found.p_value > 1e-3
+    known = stats.ttest_1samp(right[:5], 1.0)
+    few = ReducedChi2.of(right[:5], n_vis)
+    assert (few.z, few.p_value) == pytest.approx((known.statistic, known.pvalue), rel=1e-9)
+    assert few.expected_scatter == pytest.approx(1 / math.sqrt(n_vis))
     wrong = ReducedChi2.of(1.1 * right, n_vis)
     assert wrong.z > 30
     assert wrong.p_value < 1e-20

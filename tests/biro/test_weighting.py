@@ -63,6 +63,17 @@ def test_baselines_with_few_times_are_scaled_as_the_others_and_counted() -> None
     assert not found.weight[2::3][MIN_DIFFERENCES:].any()
 
 
+def test_a_baseline_without_noise_is_scaled_as_the_others() -> None:
+    """A constant has no scatter: its weights would be infinite."""
+    (part,) = observation(n_chan=1).partitions
+    vis = part.vis.copy()
+    vis[2::3] = 3.0
+    found, remark = Weighting("scatter").of(replace(part, vis=vis))
+    assert "1 of 3 baselines have too few neighbouring times" in remark
+    of_others = np.median(found.weight[:2, 0] ** -0.5, axis=0)
+    np.testing.assert_allclose(found.weight[2, 0] ** -0.5, of_others, rtol=1e-6)  # float32
+
+
 def test_short_data_are_scaled_by_all_baselines_together_or_left_as_stated() -> None:
     """12 times of 3 baselines: 11 neighbours of each, too few; 33 together."""
     (part,) = observation(n_time=12, n_chan=1).partitions

@@ -24,6 +24,7 @@ from biro.models.bound.positions.bearing import bearing, bearing_slopes
 from biro.models.files.toml import from_toml
 from rime_kernels import Rime, Rows
 from rime_kernels.physics.brightness import stokes_to_corr
+from tests.models.test_assembly import lm_of
 
 MakeView = Callable[..., PartitionView]
 DEG, ARCSEC = np.pi / 180, np.pi / 648000
@@ -32,14 +33,6 @@ FREQ = 1.5e9
 CENTRES = [(0.5, 0.6), (30 * DEG, 80 * DEG), (-2.0, -1.5), (1.0, np.pi / 2), (0.0, 0.0)]
 PLACE = {"ra": "48 deg", "dec": "80.5 deg", "I": "1 Jy", "ref_freq": "1.2 GHz"}
 POLAR = (30 * DEG, 80 * DEG)
-
-
-def lm_of(ra: np.ndarray, dec: np.ndarray, centre: tuple[float, float]) -> np.ndarray:
-    """physics: section 1, as it stands there."""
-    ra0, dec0 = centre
-    l = np.cos(dec) * np.sin(ra - ra0)
-    m = np.sin(dec) * np.cos(dec0) - np.cos(dec) * np.sin(dec0) * np.cos(ra - ra0)
-    return np.stack([l, m], -1)
 
 
 @pytest.mark.parametrize("centre", CENTRES)

@@ -24,17 +24,25 @@ LONG_TO_COMPILE = {
     "test_student_chi2", "test_templates",
 }  # fmt: skip
 SINGLE = {"test_many_sources_and_entries"}
+# Half a minute of compilation for each form on the CPU, whose sums differ in nothing these are about.
+# The other form is thorough.
+FORM_ON_CPU = {
+    "test_a_large_chi2_has_the_digits_of_float64": "factored",
+    "test_gains_of_both_feeds_multiply_stokes_parameters": "row",
+    "test_narrow_registers": "factored",
+}
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave single precision of `LONG_TO_COMPILE` on the CPU to the tests that are thorough."""
+    """Leave what takes long on the CPU and differs in precision or form alone to `-m thorough`."""
     for item in items:
-        values = getattr(item, "callspec", None)
-        is_single = values is not None and values.params.get("precision") == "single"
-        is_here = item.path.parent == Path(__file__).parent and item.path.stem in LONG_TO_COMPILE
-        is_long = is_here and getattr(item, "originalname", "") not in SINGLE
-        if is_single and is_long and not item.get_closest_marker("cuda"):
+        values, name = getattr(item, "callspec", None), getattr(item, "originalname", "")
+        if values is None or item.path.parent != Path(__file__).parent or item.get_closest_marker("cuda"):
+            continue
+        is_single = values.params.get("precision") == "single" and item.path.stem in LONG_TO_COMPILE
+        is_other_form = values.params.get("form") != FORM_ON_CPU.get(name, values.params.get("form"))
+        if (is_single and name not in SINGLE) or is_other_form:
             item.add_marker(pytest.mark.thorough)
 
 

@@ -50,6 +50,6 @@ def by_tensor_cores(rows: Rows, **options: Any) -> Rime:
 def gradient_by_tensor_cores(rime: Rime, sources: Any, *dof: Any) -> Any:
     """chi2 and its gradient, which tensor cores have summed."""
     found = rime.chi2_and_gradient(sources, *dof)
-    sums = rime._engine._adjoints  # type: ignore[attr-defined]
+    sums = rime.engine.adjoint_sums  # type: ignore[attr-defined]
     assert all("tensor cores" in str(key[0]) for key in sums)
     return found

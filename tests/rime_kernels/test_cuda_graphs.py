@@ -52,7 +52,7 @@ class StandIn:
 
         def parts(inner: Any, name: str, shapes: list[tuple[int, ...]], dtype: type) -> Any:
             found = captured(inner, name, shapes, dtype)
-            self._used[name] = inner._arrays[name]
+            self._used[name] = inner.arrays[name]
             return found
 
         with pytest.MonkeyPatch.context() as context:
@@ -66,7 +66,7 @@ class StandIn:
         for into, value in zip(self._given, values, strict=True):
             into[...] = value
         for name, array in self._used.items():
-            assert self._workspace._arrays.get(name) is array, f"{name} was given back"
+            assert self._workspace.arrays.get(name) is array, f"{name} was given back"
         self._answer[...] = self._call().copy_to_host()
         return lambda: self._read(self._answer.copy())
 
@@ -123,7 +123,7 @@ def test_what_is_not_there_is_not_sent_where_graphs_are_launched(
     kernel, first, second = with_data(rows), given(1), given(2)
     expected = [with_data(rows).chi2(each) for each in (first, second)]
     sent: list[Any] = []
-    upload, launch_graph = device.upload, type(kernel._engine).launch_graph
+    upload, launch_graph = device.upload, type(kernel.engine).launch_graph
 
     def counted(engine: Any, *asked: Any) -> Any:
         before = len(sent)
@@ -132,7 +132,7 @@ def test_what_is_not_there_is_not_sent_where_graphs_are_launched(
         return found
 
     monkeypatch.setattr(device, "upload", lambda *values: sent.append(values) or upload(*values))
-    monkeypatch.setattr(type(kernel._engine), "launch_graph", counted)
+    monkeypatch.setattr(type(kernel.engine), "launch_graph", counted)
     for each in (0, 0, 0, 1, 1, 0):
         np.testing.assert_array_equal(kernel.chi2((first, second)[each]), expected[each])
     assert captured
@@ -218,16 +218,16 @@ def test_gradients_in_pieces_are_captured(captured, problem, sky, monkeypatch) -
     """Where memory has no room for what sources leave of all rows, all pieces are recorded as one."""
     rows = problem(n_antenna=3, n_time=4, n_chan=2)
     kernel = with_data(rows)
-    kernel._engine._work_budget = 8000  # type: ignore[attr-defined]
+    kernel.engine.work_budget = 8000  # type: ignore[attr-defined]
     whole = with_data(rows, backend="cpu")
     n_piece = []
-    launch = type(kernel._engine)._launch_adjoint
+    launch = type(kernel.engine).launch_adjoint
 
     def counted(self: Any, *args: Any) -> Any:
         n_piece.append(len(args[3]))
         return launch(self, *args)
 
-    monkeypatch.setattr(type(kernel._engine), "_launch_adjoint", counted)
+    monkeypatch.setattr(type(kernel.engine), "launch_adjoint", counted)
     sources = [sky(rows, n_batch=1, seed=seed) for seed in range(3)]
     for each in (*sources, sources[0]):
         chi2, gradient = kernel.chi2_and_gradient(each)

@@ -152,8 +152,8 @@ def test_any_number_of_channels(
 @pytest.mark.cuda
 def test_layers_of_w_and_rows_turned_round(cuda_backend: str, reference: ModuleType) -> None:
     idg = made(make_rows(6, 2, w_max=3000.0), small(l0=0.0, m0=0.0))
-    assert idg._plan.layer_w.size > 1
-    assert idg._plan.flip.any()
+    assert idg.row_plan.layer_w.size > 1
+    assert idg.row_plan.flip.any()
     check(reference, idg, LINEAR, 4)
 
 
@@ -175,7 +175,7 @@ def test_many_batches_and_calls_repeat_to_the_bit(cuda_backend: str) -> None:
         break
     assert limit is not None
     assert limit > 16
-    n_batch = sum(map(len, tight._engine._batches(tight._screens(None, 4))))  # type: ignore[attr-defined]
+    n_batch = sum(map(len, tight.grid_engine.batches(tight.screens_of(None, 4))))  # type: ignore[attr-defined]
     assert n_batch > 3
     # Items are summed one by one, whatever the batch.
     assert np.array_equal(predicted, free.predict(image))
@@ -192,8 +192,8 @@ def test_visibilities_that_stay_on_the_device(cuda_backend: str) -> None:
     from rime_kernels import device
 
     idg = made(make_rows(6, 4), small(), precision="double")
-    engine: Any = idg._engine
-    image, screens = deltas(idg.grid_of_image, 4), idg._screens(None, 4)
+    engine: Any = idg.grid_engine
+    image, screens = deltas(idg.grid_of_image, 4), idg.screens_of(None, 4)
     vis, weight = random_data(idg)
     there = engine.predict_on_device(engine.send(image), screens)
     # The same sums.
@@ -215,8 +215,8 @@ def test_what_has_no_weight_may_be_anything(cuda_backend: str) -> None:
     expected = idg.grid(np.where(weight > 0.0, vis, 0.0), weight)
     vis[2, 1], vis[4, :, 3] = np.nan, np.inf
     assert np.array_equal(idg.grid(vis, weight), expected)
-    engine: Any = idg._engine
-    found = engine.grid_on_device(device.upload(vis), device.upload(weight), idg._screens(None, 1))
+    engine: Any = idg.grid_engine
+    found = engine.grid_on_device(device.upload(vis), device.upload(weight), idg.screens_of(None, 1))
     assert relative(found, expected) < 1e-14  # weights multiplied on the device
 
 

@@ -83,16 +83,16 @@ def test_an_image_in_quarters(reference: ModuleType, n: int, screens: Any) -> No
 
 def limited(whole: Idg, rows: Rows, grid: ImageGrid, image: np.ndarray, options: dict[str, Any]) -> Idg:
     """With the largest limit, in steps of 1 %, that has no room for the whole grid."""
-    engine: Any = whole._engine
-    made, limit = whole._screens(None, 4), 1 << 23
+    engine: Any = whole.grid_engine
+    made, limit = whole.screens_of(None, 4), 1 << 23
     while True:
-        engine._memory_limit = limit
+        engine.memory_limit = limit
         try:
             engine.predict(image, made)
         except InputError:
             return Idg(rows, grid, memory_limit=limit, **options)
         finally:
-            engine._memory_limit = None
+            engine.memory_limit = None
         limit = int(0.99 * limit)
 
 

@@ -14,6 +14,7 @@ from numba import get_num_threads, set_num_threads
 import rime_kernels
 from rime_kernels import Antennas, Beam, InputError, Options, Rows, stokes_to_corr
 from rime_kernels.idg import Idg, ImageGrid
+from rime_kernels.wprojection import WProjection
 from tests.rime_kernels.problems import relative
 
 C = 299792458.0
@@ -44,16 +45,18 @@ def fitting(rows: Rows, n: int) -> ImageGrid:
 
 
 @pytest.mark.parametrize("name", ["deltas", "blobs"])
-@pytest.mark.parametrize("accuracy", [1e-3, 1e-5, 1e-6])
+@pytest.mark.parametrize(
+    ("kind", "accuracy"), [*((Idg, x) for x in (1e-3, 1e-5, 1e-6)), (WProjection, 1e-5), (WProjection, 1e-6)]
+)
 def test_the_images_that_wsclean_predicted(
-    truth: Callable[[str], dict[str, np.ndarray]], name: str, accuracy: float
+    truth: Callable[[str], dict[str, np.ndarray]], name: str, kind: Any, accuracy: float
 ) -> None:
     t = truth("wsclean_wgridder_27_lin")
     rows = Rows.from_columns(
         t["uvw"], t["antenna1"], t["antenna2"], t["time"], t["chan_freq"], stokes_to_corr(["XX"])
     )
-    idg = Idg(rows, ImageGrid(512, float(t["cell_rad"])), accuracy=accuracy, backend="cpu")
-    found = idg.predict(t[f"image_{name}"][None])[..., 0]
+    gridder = kind(rows, ImageGrid(512, float(t["cell_rad"])), accuracy=accuracy, backend="cpu")
+    found = gridder.predict(t[f"image_{name}"][None])[..., 0]
     # The program itself is 3.6e-7 from the direct sum.
     assert relative(found, t[f"vis_{name}"]) < accuracy + 4e-7
 
@@ -192,18 +195,21 @@ def test_a_memory_limit_changes_nothing_or_is_refused() -> None:
             call()
 
 
-def test_what_has_no_weight_may_be_anything() -> None:
+@pytest.mark.parametrize("kind", [Idg, WProjection])
+def test_what_has_no_weight_may_be_anything(kind: Any) -> None:
     rows, rng = tracks(), np.random.default_rng(10)
-    idg = Idg(rows, fitting(rows, 64), accuracy=1e-4, backend="cpu")
+    gridder = kind(rows, fitting(rows, 64), accuracy=1e-4, backend="cpu")
     vis = rng.normal(size=(rows.n_row, rows.n_chan, 4, 2)) @ [1.0, 1.0j]
     weight = (rng.random(vis.shape) < 0.7).astype(float)
     spoilt = np.where(weight > 0.0, vis, np.nan)
-    assert np.array_equal(idg.grid(spoilt, weight), idg.grid(np.where(weight > 0.0, vis, 0.0), weight))
+    assert np.array_equal(
+        gridder.grid(spoilt, weight), gridder.grid(np.where(weight > 0.0, vis, 0.0), weight)
+    )
     # Types are the caller's: what float32 keeps is the same in both.
     low = vis.astype(np.complex64), weight.astype(np.float32)
-    assert np.array_equal(idg.grid(*low), idg.grid(low[0].astype(np.complex128), weight))
+    assert np.array_equal(gridder.grid(*low), gridder.grid(low[0].astype(np.complex128), weight))
     with pytest.raises(InputError, match="finite where the weight"):
-        idg.grid(np.where(weight > 0.0, np.nan, vis), weight)
+        gridder.grid(np.where(weight > 0.0, np.nan, vis), weight)
 
 
 @pytest.mark.parametrize(

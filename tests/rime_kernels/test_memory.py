@@ -34,7 +34,7 @@ def skies(rows: Rows, sky: Any) -> list[Sources]:
 
 def data_of(rime: Rime) -> Any:
     """What the engine keeps of the data; after a call of chi2 or plan."""
-    (data,) = rime._engine._data.held.values()  # type: ignore[attr-defined]
+    (data,) = rime.engine.data.held.values()  # type: ignore[attr-defined]
     return data
 
 
@@ -163,7 +163,7 @@ def test_crowded_times_keep_within_the_limit(cuda_backend, sky, form) -> None:
     limited = with_data(rows, form=form, memory_limit=int(0.9 * n_byte))
     np.testing.assert_array_equal(limited.chi2(sources), expected)
     data = data_of(limited)
-    layout = data._layout
+    layout = data.layout
     item = n_byte / layout.n_datum(layout.slab(0, layout.n_unit))
     # Two buffers share what data may take; one unit of the layout is the least there is.
     for slab in data.slabs:
@@ -178,7 +178,7 @@ def test_crowded_times_keep_within_the_limit(cuda_backend, sky, form) -> None:
 def test_brightness_of_many_times_is_cut_where_the_data_are_not(whole) -> None:
     rime, (sources, _), (expected, _) = whole
     other = with_data(rime.rows, form=rime.form)
-    other._engine._work_budget = 600  # type: ignore[attr-defined]
+    other.engine.work_budget = 600  # type: ignore[attr-defined]
     assert_same(answer(other, sources), expected)
     plan = other.plan(sources)
     assert "on the device" in plan
@@ -217,7 +217,7 @@ class SmallDevice:
 def test_work_that_does_not_fit_is_cut(whole, monkeypatch) -> None:
     rime, sources, answers = whole
     small = with_data(rime.rows, form=rime.form)
-    layout = data_of(rime)._layout
+    layout = data_of(rime).layout
     room = SmallDevice(monkeypatch, sums=8 * 1.5 * layout.n_sum)
     np.testing.assert_array_equal(small.chi2(sources[1]), answers[1][0])
     assert max(room.refused) == 3 * 8 * layout.n_sum

@@ -6,12 +6,14 @@ import hashlib
 import json
 import math
 import runpy
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from numba import njit
+from scipy.integrate import quad
 from scipy.special import gamma, jv, kv
 
 from rime_kernels.physics import bessel, sersic
@@ -156,6 +158,29 @@ def test_a_sersic_profile_of_one_half_is_a_gaussian() -> None:
     np.testing.assert_allclose(found, np.exp(-((np.pi * rho) ** 2) / np.log(2)), rtol=0, atol=2e-10)
 
 
+@pytest.mark.parametrize("n", [0.7, 2.4, 5.5])
+def test_sersic_profiles_beyond_their_table_are_powers(n: float) -> None:
+    def slopes(r: float, n: float = n) -> np.ndarray:
+        """V, dV/dr and dV/dn."""
+        found = np.reshape(profile_slopes(kinds.SERSIC, r, 0.0, *given(p0=n), NU), (-1, 2))[:, 0]
+        return found[[0, 1, 3]]
+
+    # Far out V falls as r^-(2 + 1/n): exact to rounding, which 1e6 to that power does not amplify.
+    value, by_r, by_n = slopes(1e6)
+    assert slopes(2e6)[0] == pytest.approx(value * 2.0 ** -(2.0 + 1.0 / n), rel=1e-12)
+    assert by_r == pytest.approx(-(2.0 + 1.0 / n) * value / 1e6, rel=1e-12)
+    # Differences of second order with a step of 1e-4.
+    step = 1e-4
+    expected = (slopes(1e6, n + step)[0] - slopes(1e6, n - step)[0]) / (2.0 * step)
+    assert by_n == pytest.approx(expected, rel=1e-5)
+    # At the centre 1 - V goes as r^2, and so do its derivatives.
+    near, nearer = slopes(1e-7), slopes(5e-8)
+    np.testing.assert_allclose(nearer[1:], near[1:] * [0.5, 0.25], rtol=1e-12)
+    curved = (slopes(1e-7, n + step)[1] - slopes(1e-7, n - step)[1]) / (2.0 * step)
+    assert near[2] == pytest.approx(0.5e-7 * curved, rel=1e-5)
+    assert 1.0 - near[0] == pytest.approx(-0.5 * near[1] * 1e-7, rel=1e-2)  # 1e-16 of 1e-13
+
+
 def test_the_cache_of_machine_code_sees_a_new_table() -> None:
     assert hashlib.sha256(sersic.TABLE.read_bytes()).hexdigest() == sersic.TABLE_SHA256
 
@@ -273,6 +298,25 @@ def test_the_centre_is_smooth(kind: int) -> None:
     assert np.isfinite(found).all()
     if kind != kinds.SHAPELETS:
         assert found[:2] == pytest.approx((total, 0.0), abs=1e-15)
+    if kind not in (kinds.SHAPELETS, kinds.MRING, kinds.HIGH_MRING, kinds.GRADIENT_GAUSSIAN):
+        # The flux is 1 whatever the parameters.
+        assert found[6:] == pytest.approx(np.zeros(16), abs=1e-14)
+
+
+def test_slopes_of_a_thin_annulus_are_those_of_the_mean_of_rings() -> None:
+    f, a, b = 0.9997, 1.1, 0.4
+    r, found = math.hypot(a, b), np.reshape(profile_slopes(kinds.ANNULUS, a, b, *given(p0=f), NU), (-1, 2))
+    h = 1.0 - f * f
+
+    def mean(function: Callable[[float, float], float]) -> float:
+        return float(quad(lambda x: function(x, math.sqrt(1.0 - h * x)), 0.0, 1.0, epsabs=1e-14)[0])
+
+    by_r = mean(lambda _, root: -np.pi * root * jv(1, np.pi * r * root))
+    # dV/df = -2f dV/dh; the ring at t = 1 - h x changes by -x dJ0/dt.
+    by_f = 2.0 * f * mean(lambda x, root: -x * np.pi * r / (2.0 * root) * jv(1, np.pi * r * root))
+    assert found[0, 0] == pytest.approx(mean(lambda _, root: jv(0, np.pi * r * root)), abs=1e-14)
+    # Three nodes integrate polynomials of fifth degree in h x: exact to rounding.
+    assert found[1:4, 0] == pytest.approx([by_r * a / r, by_r * b / r, by_f], abs=1e-13)
 
 
 @pytest.mark.parametrize("kind", range(kinds.N_KIND))

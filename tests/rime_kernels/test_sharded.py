@@ -212,7 +212,7 @@ def test_nothing_that_is_asked_for_and_what_fails(problem, sky, monkeypatch) -> 
     assert rime.chi2(none).shape == (0,)
     assert rime.predict(none).shape[0] == 0
     expected = rime.chi2(sources)
-    (_, shards) = rime._engine._here._devices[1]  # type: ignore[attr-defined]
+    (_, shards) = rime.engine.local_shards.by_device[1]  # type: ignore[attr-defined]
 
     def fail(*_: object) -> None:
         raise BackendError("the device is lost")

@@ -23,7 +23,8 @@ from rime_kernels import (
 from rime_kernels.cpu import smeared
 from rime_kernels.cpu.forward import make_visibilities
 from rime_kernels.cpu.gradient import make_gradients
-from rime_kernels.smearing import rates, turned
+from rime_kernels.smearing import average_of, rates, turned
+from rime_kernels.smearing.rotation import turn_about_pole
 from tests.rime_kernels.problems import LINEAR, data_for
 
 EARTH_RATE = 7.2921158553e-5
@@ -102,6 +103,42 @@ def test_uvw_turn_about_the_pole_of_date() -> None:
     # Central differences miss step^2 / 6.
     found = np.stack(rates(*uvw.T, declination, pole_angle), axis=-1)
     np.testing.assert_allclose(found, slopes, atol=1e-6 * EARTH_RATE)
+
+
+def test_the_angle_about_the_pole_grows_as_the_hour_angle() -> None:
+    uvw, grown, declination, pole_angle = np.random.default_rng(2).normal(size=(20, 3)), 0.4, 0.6, 0.2
+    angle, across = turn_about_pole(*uvw.T, declination, pole_angle)
+    later = turned(*uvw.T, np.full(20, grown), declination, pole_angle)
+    found, kept = turn_about_pole(*later, declination, pole_angle)
+    np.testing.assert_allclose(np.mod(found - angle, 2.0 * np.pi), grown, rtol=1e-12)
+    # A turn keeps the lengths along and across the axis; all to rounding.
+    np.testing.assert_allclose(kept, across, rtol=1e-13)
+    north = np.array([np.sin(pole_angle), np.cos(pole_angle)]) * np.cos(declination)
+    along = uvw @ [*north, np.sin(declination)]
+    np.testing.assert_allclose(across**2, np.sum(uvw**2, axis=1) - along**2, rtol=1e-12)
+    # At the pole of the (u, v) plane w is at angle 0, and u a quarter of a turn on.
+    assert turn_about_pole(np.array([0.0, 3.0]), np.zeros(2), np.array([2.0, 0.0]), 0.0)[0] == pytest.approx(
+        [0.0, np.pi / 2.0]
+    )
+
+
+@pytest.mark.parametrize(("n_short", "n_group"), [(0, 1), (3, 1), (4, 2), (32, 2), (61, 2), (64, 1)])
+def test_short_baselines_have_nodes_of_their_own_where_they_are_a_sixteenth(
+    n_short: int, n_group: int
+) -> None:
+    n_row = 64
+    uvw = np.full((n_row, 3), 1.0) * np.where(np.arange(n_row) < n_short, 10.0, 2e4)[:, None]
+    zero, other = np.zeros(n_row, np.int64), 1 + np.arange(n_row)
+    rows = Rows(uvw, zero, other, zero, np.array([1.4e9]), stokes_to_corr(["I"]), n_row + 1, 1)
+    average = average_of(Smearing(0.6, np.full(n_row, 30.0), np.array([1e6])), rows, 0.01)
+    assert len(average.groups) == n_group
+    assert np.array_equal(sum(group.has_row.astype(int) for group in average.groups), np.ones(n_row))
+    sizes = {len(group.times) * len(group.freqs): group.has_row for group in average.groups}
+    most = len(average.times) * len(average.freqs)
+    if n_group == 2:
+        assert np.array_equal(sizes[min(sizes)], np.arange(n_row) < n_short)
+    if n_short < n_row:
+        assert max(sizes) == most > 4
 
 
 def smearing_of(rows: Rows, *, equal: bool = True, size: float = 1.0) -> Smearing:

@@ -49,7 +49,7 @@ def test_visibilities_are_those_among_all_rows(
     for wanted in (times, np.random.default_rng(5).permutation(rows.n_row)[:50], np.array([5])):
         some = gridder.of_rows(wanted)
         np.testing.assert_array_equal(some.predict(image), whole[wanted])
-        assert some._plan.n_item < gridder._plan.n_item
+        assert some.row_plan.n_item < gridder.row_plan.n_item
     with pytest.raises(InputError, match="a gridder of some rows predicts, and does not grid"):
         some.grid(whole)
     np.testing.assert_array_equal(gridder.predict(image), whole)

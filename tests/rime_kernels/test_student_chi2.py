@@ -207,10 +207,10 @@ def test_both_kinds_of_chi2_share_the_data(cuda_backend, problem, sky) -> None:
     rows = rows_for(problem)
     sources, rime = sky(rows, n_point=1, n_gaussian=1), with_data(rows, cuda_backend)
     rime.chi2(sources)
-    (data,) = rime._engine._data.held.values()  # type: ignore[attr-defined]
+    (data,) = rime.engine.data.held.values()  # type: ignore[attr-defined]
     rime.chi2(sources, SCALED_DOF)
     rime.chi2_and_gradient(sources, SCALED_DOF)
-    assert list(rime._engine._data.held.values()) == [data]  # type: ignore[attr-defined]
+    assert list(rime.engine.data.held.values()) == [data]  # type: ignore[attr-defined]
 
 
 def test_several_together(problem, sky) -> None:

@@ -185,6 +185,6 @@ def test_large_arrays_take_tensor_cores_by_themselves(sky, precision) -> None:
         sources = sky(rows, n_gaussian=0, n_point=64)
         rime = by_tensor_cores(rows, precision=precision)
         found = rime.chi2_and_gradient(sources)
-        (key,) = rime._engine._adjoints  # type: ignore[attr-defined]
+        (key,) = rime.engine.adjoint_sums  # type: ignore[attr-defined]
         assert ("tensor cores" in str(key[0])) == takes
         assert_close(found, expected_gradient(rows, sources), TOLERANCE[precision])

@@ -226,19 +226,19 @@ def test_too_large_a_shape_is_cut_to_fit() -> None:
 def test_the_search_walks_to_the_best_and_drops_what_fails(file, monkeypatch) -> None:
     kind = KINDS[0]
     made_up(monkeypatch, best=128)
-    assert search._search(kind, patience=math.inf, max_step=4, clock=CLOCK).shape.n_thread == 128
-    assert search._search(kind, patience=math.inf, max_step=1, clock=CLOCK).shape.n_thread == 192, (
+    assert search.fastest_shape(kind, patience=math.inf, max_step=4, clock=CLOCK).shape.n_thread == 128
+    assert search.fastest_shape(kind, patience=math.inf, max_step=1, clock=CLOCK).shape.n_thread == 192, (
         "one step is one rung"
     )
     made_up(monkeypatch, best=128, broken=(192,))
-    assert search._search(kind, patience=math.inf, max_step=4, clock=CLOCK).shape.n_thread == 256, (
+    assert search.fastest_shape(kind, patience=math.inf, max_step=4, clock=CLOCK).shape.n_thread == 256, (
         "what fails is no stepping stone"
     )
     made_up(monkeypatch, best=128, broken=(256,))
-    best = search._search(kind, patience=math.inf, max_step=1, clock=CLOCK)
+    best = search.fastest_shape(kind, patience=math.inf, max_step=1, clock=CLOCK)
     assert (best.shape.n_thread, best.guess_ms) == (192, math.inf)
     made_up(monkeypatch, broken=(192, 256, 320))
-    assert search._search(kind, patience=math.inf, max_step=4, clock=CLOCK) is None
+    assert search.fastest_shape(kind, patience=math.inf, max_step=4, clock=CLOCK) is None
 
 
 @pytest.mark.skipif(SIMULATED, reason="the simulator has shapes of its own")
@@ -246,7 +246,7 @@ def test_noise_changes_nothing(file, monkeypatch) -> None:
     times = iter(np.random.default_rng(1).uniform(0.99, 1.0, 1000))
     monkeypatch.setattr(trial, "milliseconds", lambda *_: next(times))
     assert all(
-        search._search(kind, patience=math.inf, max_step=4, clock=CLOCK).shape == guess(kind)
+        search.fastest_shape(kind, patience=math.inf, max_step=4, clock=CLOCK).shape == guess(kind)
         for kind in KINDS
     )
 
@@ -278,7 +278,7 @@ def test_patience_ends_a_search(file, monkeypatch) -> None:
     tried = made_up(monkeypatch)
     now = iter(range(0, 1000, 3))  # a trial takes 3 s
     monkeypatch.setattr(search.time, "perf_counter", lambda: float(next(now)))
-    search._search(KINDS[0], patience=8.0, max_step=1, clock=CLOCK)
+    search.fastest_shape(KINDS[0], patience=8.0, max_step=1, clock=CLOCK)
     assert len(tried) == 3
 
 

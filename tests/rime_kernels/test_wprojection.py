@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -161,35 +160,6 @@ def test_results_do_not_depend_on_the_number_of_threads() -> None:
     for predicted, gridded in found[1:]:
         assert np.array_equal(predicted, found[0][0])
         assert np.array_equal(gridded, found[0][1])
-
-
-def test_what_has_no_weight_may_be_anything() -> None:
-    grid, rng = wide(32), np.random.default_rng(10)
-    rows = make_rows(grid, 1e3)
-    gridder = WProjection(rows, grid, accuracy=1e-4, backend="cpu")
-    vis = rng.normal(size=(rows.n_row, rows.n_chan, 4, 2)) @ [1.0, 1.0j]
-    weight = (rng.random(vis.shape) < 0.7).astype(float)
-    spoilt = np.where(weight > 0.0, vis, np.nan)
-    assert np.array_equal(
-        gridder.grid(spoilt, weight), gridder.grid(np.where(weight > 0.0, vis, 0.0), weight)
-    )
-    with pytest.raises(InputError, match="finite where the weight"):
-        gridder.grid(np.where(weight > 0.0, np.nan, vis), weight)
-
-
-@pytest.mark.parametrize("name", ["deltas", "blobs"])
-@pytest.mark.parametrize("accuracy", [pytest.param(1e-3, marks=pytest.mark.thorough), 1e-5, 1e-6])
-def test_the_images_that_wsclean_predicted(
-    truth: Callable[[str], dict[str, np.ndarray]], name: str, accuracy: float
-) -> None:
-    t = truth("wsclean_wgridder_27_lin")
-    rows = Rows.from_columns(
-        t["uvw"], t["antenna1"], t["antenna2"], t["time"], t["chan_freq"], stokes_to_corr(["XX"])
-    )
-    gridder = WProjection(rows, ImageGrid(512, float(t["cell_rad"])), accuracy=accuracy, backend="cpu")
-    found = gridder.predict(t[f"image_{name}"][None])[..., 0]
-    # The program itself is 3.6e-7 from the direct sum.
-    assert relative(found, t[f"vis_{name}"]) < accuracy + 4e-7
 
 
 def test_an_image_too_large_for_the_memory_is_cut() -> None:

@@ -89,7 +89,7 @@ def test_sums_over_pixels_and_the_adjoint(
 ) -> None:  # fmt: skip
     rows, grid, rng = make_rows(corr), small(), np.random.default_rng(3)
     gridder = WProjection(rows, grid, accuracy=accuracy, precision=precision, backend="cuda")
-    engine: Any = gridder._engine
+    engine: Any = gridder.grid_engine
     engine.shape, engine.by_tensor_cores = shape, False
     image = rng.normal(size=(n_stokes, 16, 16))
     predicted = gridder.predict(image)
@@ -111,10 +111,10 @@ def test_many_batches_that_end_within_rows_and_planes_of_w(cuda_backend: str, re
     uvw = np.array([[*rows.uvw[0, :2], 20.0], [*rows.uvw[1, :2], 12.0]])
     rows = dataclasses.replace(rows, uvw=uvw)
     gridder = WProjection(rows, grid, accuracy=1e-3, backend="cuda")
-    engine: Any = gridder._engine
+    engine: Any = gridder.grid_engine
     engine.shape, engine.by_tensor_cores = WProjectionShape(2, 1, 4), False
-    assert engine._plan.n_item == 1
-    assert gridder._layout.tables.n_plane > 1
+    assert gridder.row_plan.n_item == 1
+    assert gridder.layout.tables.n_plane > 1
     image = np.random.default_rng(3).normal(size=(1, 16, 16))
     predicted = gridder.predict(image)
     assert relative(predicted, reference.direct_image(rows, ["I"], image, grid)) < 1e-3
@@ -163,7 +163,7 @@ def test_items_by_tensor_cores(
     uvw = np.array([[*rows.uvw[0, :2], 20.0], [*rows.uvw[1, :2], 12.0]])
     rows = dataclasses.replace(rows, uvw=uvw)
     gridder = WProjection(rows, grid, accuracy=1e-3, precision="single", backend="cuda")
-    layout = gridder._layout
+    layout = gridder.layout
     layout = layout._replace(limits=layout.limits._replace(reach=float(reach)))
     if n_step > 1:
         padding, w_half = layout.n_grid / n_pixel, layout.tables.w_half
@@ -171,10 +171,10 @@ def test_items_by_tensor_cores(
     _, n_plane, n_w, n_d, _, support = layout.tables.terms.shape
     assert n_plane > 1
     assert shares_of(n_w, n_d, support).n_step == n_step
-    gridder._layout = layout
-    engine: Any = gridder._engine
+    gridder.layout = layout
+    engine: Any = gridder.grid_engine
     engine.by_vis = False
-    assert fits_tensor_cores(gridder._layout.tensor_core_block, len(corr), gridder._layout.n_grid)
+    assert fits_tensor_cores(gridder.layout.tensor_core_block, len(corr), gridder.layout.n_grid)
     image = np.random.default_rng(3).normal(size=(n_stokes, n_pixel, n_pixel))
     vis, weight = random_data(rows)
     found = []
@@ -218,9 +218,9 @@ def test_threads_that_have_visibilities(
     rows = Rows(uvw, antenna, antenna + 1, np.arange(3), freq, matrix, 2, 3)
     grid = ImageGrid(n_pixel, np.deg2rad(5.0) / n_pixel, l0=0.02, m0=-0.03)
     gridder = WProjection(rows, grid, accuracy=1e-3, precision=precision, backend="cuda", support=support)
-    engine: Any = gridder._engine
-    assert (engine._plan.n_item, engine._plan.n_row[0]) == (1, 3)
-    assert gridder._layout.tables.n_plane > 1
+    engine: Any = gridder.grid_engine
+    assert (gridder.row_plan.n_item, gridder.row_plan.n_row[0]) == (1, 3)
+    assert gridder.layout.tables.n_plane > 1
     image = np.random.default_rng(3).normal(size=(n_stokes, n_pixel, n_pixel))
     predicted = gridder.predict(image)
     assert relative(predicted, reference.direct_image(rows, corr, image, grid)) < 1e-3
@@ -274,7 +274,7 @@ def test_blocks_of_threads_that_have_visibilities_can_be_launched() -> None:
 def test_wide_kernels_go_by_tensor_cores(cuda_backend: str, reference: ModuleType, corr: list[str]) -> None:
     rows, grid = one_baseline(corr), ImageGrid(64, np.deg2rad(5.0) / 64)
     gridder = WProjection(rows, grid, accuracy=1e-5, precision="single", backend="cuda", support=31)
-    assert gridder._layout.by_tensor_cores
+    assert gridder.layout.by_tensor_cores
     image = np.random.default_rng(3).normal(size=(1, 64, 64))
     predicted = gridder.predict(image)
     assert relative(predicted, reference.direct_image(rows, corr, image, grid)) < 1e-5
@@ -368,7 +368,7 @@ def test_the_engine_that_is_estimated_to_be_faster_is_taken(
 def test_arrays_that_stay_on_the_device(cuda_backend: str) -> None:
     rows = make_rows(["I"], n_row=4)
     gridder = WProjection(rows, small(), accuracy=1e-3, backend="cuda")
-    engine: Any = gridder._engine
+    engine: Any = gridder.grid_engine
     screens = make_screens(None, rows.stokes_to_corr, 1, (1, rows.n_antenna, 1), np.complex64)
     image = np.random.default_rng(4).normal(size=(1, 16, 16))
     there = engine.predict_on_device(engine.send(image), screens)

@@ -138,9 +138,9 @@ def write_column(
                 child.writing = True
                 child.call("begin")
             if isinstance(model, RemoteArray):
-                turns.add(model.distributed, [_ModelRows.of(part, rows) for rows in part.block_rows])
+                turns.add(model.distributed, [ModelRows.of(part, rows) for rows in part.block_rows])
                 continue
-            _ModelRows.of(part).write(child, model)
+            ModelRows.of(part).write(child, model)
         _write_in_turn(child, folder, turns, job | {"created": prepared["created"]})
         finished = child.call("finish")
     written = sum(len(part.row_id) for part in observation.partitions)
@@ -205,7 +205,7 @@ def write_corrected_weights(
         child.writing = True
         child.call("begin_weights")
         for part, factor in zip(observation.partitions, factors, strict=True):
-            _ModelRows.of(part).write(child, factor, "_weights")
+            ModelRows.of(part).write(child, factor, "_weights")
         child.call("finish_weights")
     return True
 
@@ -254,7 +254,7 @@ def _check_request(column: str, observation: Observation, mode: str, source_colu
     return None if mode == "replace" else source_column or column
 
 
-class _ModelRows(NamedTuple):
+class ModelRows(NamedTuple):
     """Where model visibilities belong.
 
     Attributes
@@ -270,7 +270,7 @@ class _ModelRows(NamedTuple):
     corr: list[int] | None
 
     @classmethod
-    def of(cls, part: Partition, rows: NDArray[np.int64] | slice = slice(None)) -> _ModelRows:
+    def of(cls, part: Partition, rows: NDArray[np.int64] | slice = slice(None)) -> ModelRows:
         """Model visibilities of some rows of a partition."""
         numbers = np.stack([part.row_id[rows], part.antenna1[rows], part.antenna2[rows]])
         chan, corr = (None if each is None else each.tolist() for each in (part.chan_id, part.corr_id))

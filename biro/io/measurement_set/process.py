@@ -65,8 +65,8 @@ class MeasurementSetProcess:
         self.time_limit = time_limit
         self._activity = "starting"
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 (closed by close())
-        self._process = self._start()
-        for stream in (self._process.stdin, self._process.stdout):
+        self.process = self._start()
+        for stream in (self.process.stdin, self.process.stdout):
             if stream is not None and hasattr(fcntl, "F_SETPIPE_SZ"):
                 with contextlib.suppress(OSError):  # a user may be at the limit of pipe memory
                     fcntl.fcntl(stream.fileno(), fcntl.F_SETPIPE_SZ, PIPE_BYTES)
@@ -95,13 +95,13 @@ class MeasurementSetProcess:
         It cannot report while it starts, which takes long on a busy machine: the processor time that it has
         taken tells whether it is at work, or is stopped or waits for a storage.
         """
-        assert self._process.stdout is not None
+        assert self.process.stdout is not None
         poll = select.poll()
-        poll.register(self._process.stdout.fileno(), select.POLLIN)
+        poll.register(self.process.stdout.fileno(), select.POLLIN)
         latest = time.monotonic() + START_LIMIT
         taken = -1
         while not poll.poll(START_CHECK * 1e3):
-            before, taken = taken, _processor_time(self._process.pid)
+            before, taken = taken, _processor_time(self.process.pid)
             if taken != before:
                 self._deadline = min(latest, time.monotonic() + self.time_limit)
             elif time.monotonic() > self._deadline:
@@ -118,17 +118,17 @@ class MeasurementSetProcess:
 
     def close(self) -> None:
         """End the child, whatever it is doing, and collect it."""
-        for stream in (self._process.stdin, self._process.stdout):
+        for stream in (self.process.stdin, self.process.stdout):
             if stream is not None:
                 with contextlib.suppress(OSError):
                     stream.close()
-        if self._process.poll() is None:
+        if self.process.poll() is None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 # A child that finished sees its input end and leaves at once.
-                self._process.wait(0.2 if self._activity == "idle" else 0)
-            self._process.kill()
+                self.process.wait(0.2 if self._activity == "idle" else 0)
+            self.process.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(END_LIMIT)
+            self.process.wait(END_LIMIT)
         self._stderr.close()
 
     def call(self, operation: str, array: NDArray[np.generic] | None = None, **options: JsonValue) -> Header:
@@ -140,8 +140,8 @@ class MeasurementSetProcess:
     def send(self, header: Header, array: NDArray[np.generic] | None = None) -> None:
         """Send one message."""
         self._deadline = time.monotonic() + self.time_limit
-        assert self._process.stdin is not None
-        pipe = self._process.stdin.fileno()
+        assert self.process.stdin is not None
+        pipe = self.process.stdin.fileno()
         os.set_blocking(pipe, False)
         for buffer in pack(header, array):
             while buffer:
@@ -164,8 +164,8 @@ class MeasurementSetProcess:
             self._activity = visible_line(header["activity"])
 
     def _fill(self, buffer: memoryview) -> None:
-        assert self._process.stdout is not None
-        pipe = self._process.stdout.fileno()
+        assert self.process.stdout is not None
+        pipe = self.process.stdout.fileno()
         while buffer:
             self._wait(pipe, select.POLLIN)
             n_read = os.readv(pipe, [buffer])
@@ -184,11 +184,11 @@ class MeasurementSetProcess:
     def _silence(self) -> MeasurementSetError:
         """What is known about a child that was silent for too long."""
         holders = [] if self._activity == "starting" else self._holders()
-        if _is_stopped(self._process.pid):
-            why = f"its process {self._process.pid} was stopped from outside (SIGSTOP); try again"
+        if _is_stopped(self.process.pid):
+            why = f"its process {self.process.pid} was stopped from outside (SIGSTOP); try again"
         elif self._activity == "starting":
             why = (
-                f"its process {self._process.pid} makes no progress; the storage that holds Python may not "
+                f"its process {self.process.pid} makes no progress; the storage that holds Python may not "
                 "respond"
             )
         elif holders:
@@ -204,9 +204,9 @@ class MeasurementSetProcess:
 
     def _is_at_work(self) -> bool:
         """Whether the child takes processor time."""
-        before = _processor_time(self._process.pid)
+        before = _processor_time(self.process.pid)
         time.sleep(START_CHECK)
-        return _processor_time(self._process.pid) > before
+        return _processor_time(self.process.pid) > before
 
     def _holders(self) -> list[str]:
         """Other processes that hold a lock on the set."""
@@ -214,14 +214,14 @@ class MeasurementSetProcess:
             holders = in_time(HOLDERS_LIMIT, lambda: lock_holders(self.path))
         except TimeoutError:
             return []
-        return [who for pid, who in holders.items() if pid != self._process.pid]
+        return [who for pid, who in holders.items() if pid != self.process.pid]
 
     def _raise_death(self) -> None:
         """Say how the child ended, and what the library wrote last."""
         try:
-            code = self._process.wait(self.time_limit)
+            code = self.process.wait(self.time_limit)
         except subprocess.TimeoutExpired:  # its pipes are closed, but the library does not let it end
-            self._process.kill()
+            self.process.kill()
             code = -signal.SIGKILL
         if code == -signal.SIGKILL:
             why = "was killed (out of memory?)"

@@ -65,7 +65,7 @@ class DeviceResidualEngine(CudaEngine):
         per_time = self._bright_bytes(call) * call.per_time * call.n_batch
         whole = slice(0, call.layout.n_unit)
         return cut(
-            call.layout, whole, lambda piece: per_time * n_times(piece) + more(piece), self._work_budget
+            call.layout, whole, lambda piece: per_time * n_times(piece) + more(piece), self.work_budget
         )
 
     def _arrays(

@@ -148,10 +148,10 @@ class ResidentModelEngine(DeviceResidualEngine):
         fixed = self._fixed
         # With data as kernels read them, of which some lack in tiles.
         n_byte = 4 * fixed.vis.nbytes + 3 * fixed.weight.nbytes
-        if n_byte > self._data.budget:
+        if n_byte > self.data.budget:
             log.info("gains are fitted on the CPU: %.3g MB of data are too many", n_byte / 1e6)
             return False
-        self._data.clear()
+        self.data.clear()
         self._graphs.clear()
         try:
             vis, weight = device.upload(fixed.vis.ravel()), device.upload(fixed.weight.ravel())
@@ -161,7 +161,7 @@ class ResidentModelEngine(DeviceResidualEngine):
         except device.DeviceMemoryError as error:
             log.info("gains are fitted on the CPU: %s", error)
             return False
-        self._data.budget -= n_byte
+        self.data.budget -= n_byte
         return True
 
     def _rows_with(self, resident: CudaResidentVisibilities) -> _ResidentRows:

@@ -36,7 +36,7 @@ class Data:
 
     def __init__(self, fixed: Constants, layout: Layout, budget: int, *, pinned: bool = True) -> None:
         whole = layout.slab(0, layout.n_unit)
-        self._layout, self.pinned = layout, pinned
+        self.layout, self.pinned = layout, pinned
         self._values = [fixed.vis, fixed.weight, *fixed.template]
         self._item_bytes = sum(each.dtype.itemsize for each in self._values)
         self.n_byte = self.size(fixed, layout)
@@ -63,17 +63,17 @@ class Data:
             for host, there in copies:
                 there.copy_to_device(host, stream=stream)
             for k, (rows, out) in enumerate(parts):
-                self._layout.arrange(self.slabs[i], rows, out, stream, turned=_turned(k))
+                self.layout.arrange(self.slabs[i], rows, out, stream, turned=_turned(k))
         return self._columns[i]
 
     def _fill(self, n_datum: int) -> None:
         """Lay everything out, from parts of at most so many data."""
         first = 0
-        for part in cut(self._layout, self.slabs[0].unit, self._layout.n_datum, n_datum):
-            n = self._layout.n_datum(part)
+        for part in cut(self.layout, self.slabs[0].unit, self.layout.n_datum, n_datum):
+            n = self.layout.n_datum(part)
             for k, out in enumerate(self._parts(self._columns[0], first, n)):
                 rows = device.upload(self._values[k][part.place])
-                self._layout.arrange(part, rows, out, 0, turned=_turned(k))
+                self.layout.arrange(part, rows, out, 0, turned=_turned(k))
             first += n
 
     def _stream_rows(self, limit: int, pinned: bool) -> None:
@@ -84,10 +84,10 @@ class Data:
         n_each = self._values[0].shape[1] * self._values[0].shape[2]
 
         def size(slab: Slab) -> int:
-            return self._layout.n_datum(slab) + n_each * (slab.place.stop - slab.place.start)
+            return self.layout.n_datum(slab) + n_each * (slab.place.stop - slab.place.start)
 
-        self.slabs = cut(self._layout, slice(0, self._layout.n_unit), size, limit)
-        sizes = [self._layout.n_datum(slab) for slab in self.slabs]
+        self.slabs = cut(self.layout, slice(0, self.layout.n_unit), size, limit)
+        sizes = [self.layout.n_datum(slab) for slab in self.slabs]
         n_rows = [slab.place.stop - slab.place.start for slab in self.slabs]
         n_byte = max(n_rows) * n_each * self._item_bytes
         buffers = [self._buffer(max(sizes)) for _ in range(2)]

@@ -55,7 +55,7 @@ class CpuLayerEngine(ABC, Generic[R]):
         self, rows: SortedRows, plan: Plan, image: Image, size: int, single: bool, memory_limit: int | None
     ) -> None:
         self._rows, self._plan, self._image, self._size = rows, plan, image, size
-        self._single, self._memory_limit = single, memory_limit
+        self._single, self.memory_limit = single, memory_limit
         self._real: type[np.floating] = np.float32 if single else np.float64
         work = plan.n_row.astype(np.int64) * plan.n_chan + _ITEM_COST
         self._work = np.concatenate([[0], np.cumsum(work)])
@@ -138,9 +138,9 @@ class CpuLayerEngine(ABC, Generic[R]):
         """Refuse grids, images and a batch that exceed the memory limit."""
         n_grid, itemsize = self._image.n_grid, np.dtype(self._real).itemsize
         needed = n_plane * (2 * n_grid**2 * itemsize + (8 + itemsize) * self._image.n_pixel**2)
-        if self._memory_limit is not None and needed + _BATCH_BYTES > self._memory_limit:
+        if self.memory_limit is not None and needed + _BATCH_BYTES > self.memory_limit:
             raise TooLargeError(
                 f"a grid of {n_grid} x {n_grid} cells and {n_plane} planes needs "
                 f"{check.byte_text(needed + _BATCH_BYTES)}, more than the memory limit of "
-                f"{check.byte_text(self._memory_limit)}"
+                f"{check.byte_text(self.memory_limit)}"
             )

@@ -152,7 +152,7 @@ class CudaLayerEngine(ABC, Generic[C]):
         """Visibilities (n_row, n_chan, n_corr) of an image (n_stokes, N, N)."""
         n_corr = screens.to_corr.shape[0]
         vis = np.empty((self._n_row, self._n_chan, n_corr), self._complex)
-        numbers, batches = vis.reshape(self._n_row, -1).view(self._real), self._batches(screens)
+        numbers, batches = vis.reshape(self._n_row, -1).view(self._real), self.batches(screens)
         buffers = self._make_buffers(batches, n_corr)
         waiting = list[tuple[int, Batch, int]]()
 
@@ -187,7 +187,7 @@ class CudaLayerEngine(ABC, Generic[C]):
         if vis is None:
             vis = device.empty((self._n_row, self._n_chan, screens.to_corr.shape[0]), self._complex)
         flat = Visibilities(self._flat(vis), None, False)
-        for call, w, batch in self._gridded(image, screens, self._batches(screens)):
+        for call, w, batch in self._gridded(image, screens, self.batches(screens)):
             self._degrid(call, w, batch, flat)
         self._stream.synchronize()
         return vis
@@ -198,7 +198,7 @@ class CudaLayerEngine(ABC, Generic[C]):
         """The image (n_stokes, N, N) of weighted visibilities: the adjoint of `predict`."""
         numbers = vis.reshape(self._n_row, -1).view(vis.real.dtype)
         weights = np.zeros((1, 1)) if weight is None else weight.reshape(self._n_row, -1)
-        batches, n_each = self._batches(screens), 2 * vis.shape[2]
+        batches, n_each = self.batches(screens), 2 * vis.shape[2]
         buffers = self._make_buffers(batches, vis.shape[2])
         number = itertools.count()
         self._find_scale(lambda: stream_cuda.largest(numbers, weights, weight is not None), screens)
@@ -222,7 +222,7 @@ class CudaLayerEngine(ABC, Generic[C]):
         there = Visibilities(self._flat(vis), None if weight is None else weight.reshape(weight.size), False)
         self._find_scale(lambda: planes_cuda.largest(there.values, there.weight, self._stream), screens)
         return self._summed(
-            lambda call, layer, batch: self._add(call, layer, batch, there), screens, self._batches(screens)
+            lambda call, layer, batch: self._add(call, layer, batch, there), screens, self.batches(screens)
         )
 
     def _flat(self, vis: DeviceArray) -> DeviceArray:
@@ -278,7 +278,7 @@ class CudaLayerEngine(ABC, Generic[C]):
     def _n_vis(self, batch: Batch) -> int:
         return int(self._start[batch.stop] - self._start[batch.first])
 
-    def _batches(self, screens: Screens) -> list[list[Batch]]:
+    def batches(self, screens: Screens) -> list[list[Batch]]:
         """Batches of each layer, all but the last of one size."""
         kind = *screens.from_stokes.shape, *screens.to_corr.shape
         if kind not in self._batches_of:

@@ -318,7 +318,7 @@ class Reader:
         self._report(column)
         rows = self.main if len(array) == self.main.nrows() else self.main.selectrows(array)
         dtype = column_type(self.main, column)
-        missing = self._undefined(rows, column, tuple(shape))
+        missing = self.undefined_in_blocks(rows, column, tuple(shape))
         size = max(1, CHUNK_BYTES // (dtype.itemsize * int(np.prod(shape))))
         for start in range(0, len(array), size):
             self._report(column)
@@ -361,7 +361,7 @@ class Reader:
         self._report(column)
         self.parent.send({"belong": belongs(self.main, column, data)})
 
-    def _undefined(self, rows: CasaTable, column: str, shape: tuple[int, ...]) -> NDArray[np.int64]:
+    def undefined_in_blocks(self, rows: CasaTable, column: str, shape: tuple[int, ...]) -> NDArray[np.int64]:
         """`undefined_rows` in blocks, each reported: a large set has hundreds of them."""
         number = rows.nrows()
         if number <= QUERY_ROWS:

@@ -1,0 +1,121 @@
+"""Parts of the gain solver: triangular factors against NumPy, and the choice of baselines in small graphs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numba import njit
+
+from rime_kernels.gain_solving import cholesky, graph
+
+# What only compiled functions call, for Python.
+factor = njit(lambda matrix: cholesky.factor(matrix))
+solve = njit(lambda lower, vector: cholesky.solve(lower, vector))
+diagonal_of_inverse = njit(lambda lower, found: cholesky.diagonal_of_inverse(lower, found))
+choose_edges = njit(lambda *given: graph.choose_edges(*given))
+SOLVED, NO_DATA, FEW_BASELINES, UNCONNECTED = 0, 1, 2, 3
+
+
+def positive_definite(n: int) -> np.ndarray:
+    root = np.random.default_rng(n).normal(size=(n, n))
+    found: np.ndarray = root @ root.T + np.eye(n)
+    return found
+
+
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_triangular_factors_are_those_of_numpy(n: int) -> None:
+    whole, vector, diagonal = positive_definite(n), np.arange(1.0, n + 1.0), np.empty(n)
+    lower, x = whole.copy(), vector.copy()
+    assert factor(lower)
+    # Rounding of sums of five.
+    np.testing.assert_allclose(np.tril(lower), np.linalg.cholesky(whole), rtol=1e-12, atol=1e-14)
+    solve(lower, x)
+    np.testing.assert_allclose(x, np.linalg.solve(whole, vector), rtol=1e-11)
+    diagonal_of_inverse(lower, diagonal)
+    np.testing.assert_allclose(diagonal, np.diag(np.linalg.inv(whole)), rtol=1e-11)
+    inverse = np.linalg.inv(np.linalg.cholesky(whole))
+    np.testing.assert_allclose(np.tril(lower), inverse, rtol=1e-11, atol=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("least", "expected"), [(-1.0, False), (0.0, False), (0.9e-11, False), (1.2e-11, True), (np.nan, False)]
+)
+def test_a_pivot_below_rounding_counts_as_0(least: float, expected: bool) -> None:
+    """[[4, 2], [2, 1 + x]] has the second pivot x, which counts where it is above 1e-11 (1 + x)."""
+    assert factor(np.array([[4.0, 2.0], [2.0, 1.0 + least]])) == expected
+    assert factor(np.array([[least]])) == (least > 0.0)
+
+
+def chosen(
+    pairs: list[tuple[int, int]], n_node: int, *, min_baselines: int = 1, n_feed: int = 1,
+    order: list[int] | None = None, without: tuple[int, ...] = (),
+) -> tuple[list[int], list[int], list[int], int]:  # fmt: skip
+    """Edges, reasons, nodes that are fixed, and the anchor; `without` has the pairs without data."""
+    first, second = np.array(pairs).T
+    model = np.array([0.0 if i in without else 2.0 for i in range(len(pairs))])
+    antennas = np.array(order or range(n_node // n_feed))
+    edges, reason, fixed, anchor = choose_edges(first, second, model, antennas, n_feed, min_baselines)
+    return edges.tolist(), reason.tolist(), np.flatnonzero(fixed).tolist(), int(anchor)
+
+
+TRIANGLE = [(0, 1), (1, 2), (0, 2)]
+
+
+def test_all_baselines_of_a_connected_array_are_used() -> None:
+    assert chosen(TRIANGLE, 3, min_baselines=2) == ([0, 1, 2], [SOLVED] * 3, [0], 0)
+    assert chosen(TRIANGLE, 3, order=[2, 0, 1]) == ([0, 1, 2], [SOLVED] * 3, [2], 2)
+    # Chains tie, whatever the order of their links.
+    chain = [(3, 4), (1, 2), (2, 3), (1, 0)]
+    assert chosen(chain, 5) == ([0, 1, 2, 3], [SOLVED] * 5, [0], 0)
+
+
+def test_antennas_with_few_baselines_are_left_out_again_and_again() -> None:
+    tail = [*TRIANGLE, (2, 3), (3, 4)]  # without 4, antenna 3 has one baseline
+    expected = ([0, 1, 2], [SOLVED] * 3 + [FEW_BASELINES] * 2, [0], 0)
+    assert chosen(tail, 5, min_baselines=2) == expected
+    assert chosen(tail, 5, min_baselines=2, order=[4, 3, 0, 1, 2]) == expected
+    turned = [(q, p) for p, q in tail]
+    assert chosen(turned, 5, min_baselines=2) == expected
+    assert chosen([(0, 1), (1, 2)], 3, min_baselines=2) == ([], [FEW_BASELINES] * 3, [], -1)
+
+
+def test_antennas_without_data_are_named_so() -> None:
+    # The baseline (2, 3) has no data; antenna 3 has no other.
+    found = chosen([*TRIANGLE, (2, 3)], 4, without=(3,))
+    assert found == ([0, 1, 2], [SOLVED] * 3 + [NO_DATA], [0], 0)
+    assert chosen([(0, 1)], 2, without=(0,)) == ([], [NO_DATA] * 2, [], -1)
+
+
+def test_what_no_chain_ties_to_the_reference_is_left_out() -> None:
+    two = [*TRIANGLE, (3, 4), (4, 5), (3, 5)]
+    assert chosen(two, 6) == ([0, 1, 2], [SOLVED] * 3 + [UNCONNECTED] * 3, [0], 0)
+    assert chosen(two, 6, order=[4, 0, 1, 2, 3, 5]) == (
+        [3, 4, 5],
+        [UNCONNECTED] * 3 + [SOLVED] * 3,
+        [4],
+        4,
+    )
+
+
+def test_what_has_no_data_or_is_left_out_ties_nothing() -> None:
+    two = [*TRIANGLE, (3, 4), (4, 5), (3, 5), (2, 3)]
+    assert chosen(two, 6, without=(6,)) == ([0, 1, 2], [SOLVED] * 3 + [UNCONNECTED] * 3, [0], 0)
+    # Two arrays of four antennas, tied by a ninth with two baselines where three are asked for.
+    four = [(p, q) for p in range(4) for q in range(p)]
+    arrays = [*four, *((p + 4, q + 4) for p, q in four)]
+    reason = [SOLVED] * 4 + [UNCONNECTED] * 4 + [FEW_BASELINES]
+    assert chosen([*arrays, (3, 8), (8, 4)], 9, min_baselines=3) == (list(range(6)), reason, [0], 0)
+
+
+def test_feeds_that_cross_hands_tie_share_one_fixed_phase() -> None:
+    """Node 2 a + f is feed f of antenna a."""
+    parallel = [(2 * p + f, 2 * q + f) for p, q in TRIANGLE for f in (0, 1)]
+    everything = list(range(6))
+    assert chosen(parallel, 6, n_feed=2) == (everything, [SOLVED] * 6, [0, 1], 0)
+    tied = [*parallel, (0, 3)]
+    assert chosen(tied, 6, n_feed=2) == ([*everything, 6], [SOLVED] * 6, [0], 0)
+    assert chosen(tied, 6, n_feed=2, order=[1, 2, 0]) == ([*everything, 6], [SOLVED] * 6, [2], 2)
+    # Cross hands are no baselines of their own: feed 1 of antenna 2 has none but these.
+    cross = [(0, 2), (0, 4), (2, 4), (1, 3), (0, 5), (2, 5)]
+    reason = [SOLVED] * 5 + [FEW_BASELINES]
+    assert chosen(cross, 6, n_feed=2) == ([0, 1, 2, 3], reason, [0, 1], 0)
