@@ -31,6 +31,7 @@ from biro.likelihood.density import Array
 from biro.likelihood.engines import PartitionEngines
 from biro.likelihood.free_gains.starts import gain_starts
 from biro.likelihood.noise_range import refuse_tapered, with_noise_range
+from biro.likelihood.other_skies import OtherSkies
 from biro.likelihood.options import Choices, EngineKeywords, EngineOptions
 from biro.likelihood.parallel_hands import N_RESIDUALS, residual_remarks
 from biro.likelihood.precision import thinned, with_chosen_precision
@@ -198,6 +199,21 @@ class Likelihood(Residuals, Closing):
     def sky(self) -> SkyModel:
         """The sky model, with the prior of its noise as it is used."""
         return self._sky
+
+    def other_skies(self, theta: ArrayLike) -> OtherSkies:
+        """Other sky models at the data that `residual_data` has, beside the best fit theta (n_param,)."""
+        whole, without_gains = self._of_all_data, self.gains in INNER_GAINS
+        values = dict(zip(self.full_model.parameter_names, self.completed(theta).tolist(), strict=True))
+        return OtherSkies(
+            observation=self.observation,
+            sky=self._sky,
+            beam=self._beam,
+            options=self.options,
+            without_gains=without_gains,
+            engines=whole._engines,
+            places=self._looked_at,
+            values=values,
+        )
 
     @property
     def marginalised(self) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from biro.diagnosis.causes.correlation import (
     in_time,
 )
 from biro.diagnosis.causes.evidence import Candidate
+from biro.diagnosis.causes.freed_sky import FittedSky, OtherModels, sky_candidates
 from biro.diagnosis.causes.gains.candidates import gain_candidates
 from biro.diagnosis.causes.geometry import geometry_candidates
 from biro.diagnosis.causes.offsets import offset_candidates
@@ -74,6 +75,7 @@ def find_causes(
     has_outliers: bool = False,
     target: FlagTarget | None = None,
     utc_offset: float = 0.0,
+    others: OtherModels | None = None,
 ) -> list[Finding]:
     """What explains the residuals, the kind that explains most first; empty where they are white noise.
 
@@ -93,6 +95,8 @@ def find_causes(
         The data set, for the commands of remedies that flag a part of it.
     utc_offset : float, s
         UTC minus the times of the data.
+    others : OtherModels, optional
+        Other sky models at these data: changes of the model that explain residuals go before faults of data.
 
     Returns
     -------
@@ -103,7 +107,10 @@ def find_causes(
         for noise that is correlated and no larger than thermal noise, and 0 for "coherent residuals", whose
         cause is not identified.
     """
-    samples = replace(ResidualSamples.of(data, antenna_names), target=target, utc_offset=utc_offset)
+    sky = None if others is None else FittedSky(others, data, others.sky, others.values)
+    samples = replace(
+        ResidualSamples.of(data, antenna_names), target=target, utc_offset=utc_offset, sky=sky
+    )
     if samples.n < MIN_SAMPLES or not samples.square > 0.0:
         return []
     steps, left = _steps(samples, places_of(samples.fair, data), has_outliers)
@@ -157,12 +164,16 @@ def _best(
     certain.
     """
     certain = [
-        (each, each.net(samples.n_real, inflation))
+        each
         for each in candidates(samples, places, known)
         if not (has_outliers and each.family == "outliers")
         and not 1.0 < each.inflation < LEAST_FACTOR**2
         and each.significance(inflation) > SIGNIFICANCE
     ]
+    if any(each.family != "outliers" for each in certain):
+        of_sky = sky_candidates(samples.fair)
+        certain += [each for each in of_sky if each.significance(inflation) > SIGNIFICANCE]
+    certain = [(each, each.net(samples.n_real, inflation)) for each in certain]
     paid = any(net > 0.0 for _, net in certain)
     if not paid:
         unseen = LEAST_FACTOR**2

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,9 @@ from biro.observation.partition import MIXED_HANDS, STOKES_NAMES, Partition
 from biro.observation.selection import to_utc
 from rime_kernels.physics.brightness import stokes_to_corr
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
+
+if TYPE_CHECKING:
+    from biro.diagnosis.causes.freed_sky import FittedSky
 
 Array = NDArray[np.float64]
 Complex = NDArray[np.complex128]
@@ -70,6 +73,8 @@ class ResidualSamples:
         The data set in which samples can be flagged.
     utc_offset : float, s
         UTC minus the times of the data.
+    sky : FittedSky or None
+        The sky model, where it is known, whose changes may explain residuals.
     """
 
     parts: tuple[Partition, ...]
@@ -85,6 +90,7 @@ class ResidualSamples:
     turns: tuple[Complex | None, ...] = ()
     target: FlagTarget | None = field(default=None, kw_only=True)
     utc_offset: float = field(default=0.0, kw_only=True)
+    sky: FittedSky | None = field(default=None, kw_only=True)
 
     @classmethod
     def of(cls, data: Sequence[ResidualData], names: Sequence[str], most: int = MOST) -> ResidualSamples:
