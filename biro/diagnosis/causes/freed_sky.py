@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,9 +12,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.diagnosis.causes.added_source import MISSING, MISSING_EXTENDED, added_sources
 from biro.diagnosis.causes.evidence import Candidate, linear
 from biro.diagnosis.causes.samples import Array, Complex, ResidualSamples
-from biro.diagnosis.causes.sky_changes import SkyChange, sky_changes
+from biro.diagnosis.causes.sky_changes import SHAPE, SkyChange, sky_changes
 from biro.diagnosis.causes.sky_fit import SkyFit, ThinPredictor, ThinSamples, fit_sky, free_of, theta_of
 from biro.diagnosis.causes.source import BEAM
 from biro.diagnosis.residual_data import ResidualData
@@ -22,6 +24,8 @@ from biro.models.bound.model import BoundModel
 from biro.models.errors import ModelError
 from biro.models.sky import SkyModel
 
+TIE = 5.0
+"""Difference of ln L below which another change is named beside the best: odds of 150 to 1."""
 N_BEST = 2
 """Changes that fit few data best, of which all data decide."""
 
@@ -102,12 +106,14 @@ def sky_candidates(samples: ResidualSamples) -> Iterator[Candidate]:
     if not thin.own.n:
         return
     tried = list(_tried(base, thin, samples, beam))
-    tried.sort(key=lambda each: -_net(each, thin.own))
+    net = {id(each): _net(each, thin.own) for each in tried}
+    tried.sort(key=lambda each: -net[id(each)])
     whole = base.others.bind(base.sky)
     before = _at(samples, base.others.predict(whole, theta_of(whole, base.values, {})))
     best = tried[:N_BEST]
     for each in best:
-        alike = [other for other in tried if other is not each and abs(_net(other, thin.own) - _net(each, thin.own)) < 5.0]
+        near = TIE * thin.own.n / samples.n
+        alike = [other for other in tried if other is not each and net[id(each)] - net[id(other)] < near]
         yield _candidate(samples, base, each, before, len(tried), alike)
 
 
@@ -120,12 +126,13 @@ def _tried(base: FittedSky, thin: ThinSamples, samples: ResidualSamples, beam: f
     own = base.thin.taken(base.others.bind(base.sky))
     now = thin.predict(own, theta_of(own, base.values, {})[None])[0]
     names = {source.name for source in base.sky.sources}
-    for change in sky_changes(base.sky, base.values, samples, beam):
+    changes = sky_changes(base.sky, base.values, samples, beam)
+    for change in itertools.chain(changes, added_sources(base.sky, samples, beam, own.origin)):
         try:
             model = base.thin.taken(base.others.bind(change.sky))
         except ModelError:  # sources below the horizon, say
             continue
-        free = free_of(model, names, {change.source})
+        free = free_of(model, names | {change.source}, {change.source})
         starts = [theta_of(model, base.values, start) for start in change.starts]
         data = now + thin.own.residual
         left = data - thin.predict(model, np.array(starts))
@@ -156,7 +163,7 @@ def _candidate(
     left = samples.residual - change
     drop = samples.square - float(np.vdot(left, left).real)
     n_new = tried.change.n_new
-    gain, log_p = linear(samples.square, drop, n_new, samples.n_real, n_tried)
+    gain, log_p = linear(samples.square, drop, n_new, samples.n_real, n_tried + tried.change.places)
     sky = base.with_change(tried.change, model, tried.fit.theta)
     after = partial(_after, samples, change, sky)
     texts = partial(_texts, samples, tried, left, sky, alike)
@@ -178,7 +185,15 @@ def _texts(
         for residual, n in ((samples.residual, n_param - change.n_new), (left, n_param))
     )
     fall = f"chi2/dof falls from {plain(now, 3)} to {plain(then, 3)}"
-    return f"{change.verdict}.", f"{change.action}: {fall}{_values(tried, sky)}."
+    nearly = [each.change.action for each in alike if each.change.kind == change.kind == SHAPE]
+    nearly = [each for each in nearly if each != change.action]
+    also = f" Nearly as good: {nearly[0][0].lower()}{nearly[0][1:]}." if nearly else ""
+    instead = f" in place of {' and '.join(change.removed)}" if change.removed else ""
+    is_new = change.kind in (MISSING, MISSING_EXTENDED)
+    where = "at the end of the model file" if is_new else f"in [[source]] {change.source}{instead}"
+    lines = ["[[source]]"] * is_new + change.lines()
+    written = "".join(f"\n      {line}" for line in lines)
+    return f"{change.verdict}.", f"{change.action}: {fall}{_values(tried, sky)}.{also} Write {where}:{written}"
 
 
 def _chi2(samples: ResidualSamples, residual: Complex) -> float:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from biro.models.components.shapes.discs import DiscSource, RingSource, SphereSo
 from biro.models.components.shapes.galaxies import ExponentialSource
 from biro.models.components.shapes.shaped import ShapedSource
 from biro.models.components.source import DIMENSIONS, GaussianSource, PointSource, Source, si_value
+from biro.models.components.toml_text import entry_lines
 from biro.models.errors import ModelError
 from biro.models.quantities import units
 from biro.models.quantities.parameter import Fixed
@@ -59,6 +61,10 @@ class SkyChange:
         Values of new parameters to begin with, by name.
     verdict, action : str
         What would be wrong with the model, and what to do, without the figures.
+    removed : tuple of str
+        Entries that the source has no longer.
+    places : float
+        How many places a new source was looked for at.
     """
 
     kind: str
@@ -69,6 +75,13 @@ class SkyChange:
     starts: tuple[Mapping[str, float], ...]
     verdict: str
     action: str
+    removed: tuple[str, ...] = ()
+    places: float = 1.0
+
+    def lines(self) -> list[str]:
+        """The changed entries as they stand in a model file."""
+        source = next(each for each in self.sky.sources if each.name == self.source)
+        return entry_lines(source, self.keys)
 
 
 @dataclass(frozen=True)
@@ -124,8 +137,9 @@ class _Source:
             return
         name = self.own.name
         own_starts = tuple({f"{name}.{key}": x for key, x in start.items()} for start in starts)
-        keys = tuple(key for key, value in new.items() if value is not None)
-        yield SkyChange(kind, sky, name, keys, n_new, own_starts, verdict, action)
+        keys = (*["type"] * (of is not None), *(key for key, value in new.items() if value is not None))
+        removed = tuple(key for key, value in new.items() if value is None)
+        yield SkyChange(kind, sky, name, keys, n_new, own_starts, verdict, action, removed)
 
 
 def sky_changes(
@@ -147,7 +161,20 @@ def sky_changes(
 
 
 def _around(value: Fixed, half_width: float) -> Uniform:
-    return Uniform(low=value.value - half_width, high=value.value + half_width, unit=value.unit)
+    """A prior about a number, whose ends have no more digits than its width needs."""
+    half_width = _short(half_width)
+    low, high = (_short(value.value + sign * half_width, half_width) for sign in (-1.0, 1.0))
+    return Uniform(low, high, value.unit)
+
+
+def _up_to(high: float, unit: str) -> Uniform:
+    return Uniform(0.0, _short(high), unit)
+
+
+def _short(value: float, scale: float = 0.0) -> float:
+    """A number rounded to two digits, or to a hundredth of a scale."""
+    size = scale or abs(value)
+    return round(value, 1 - math.floor(math.log10(size))) if size > 0.0 else value
 
 
 def _positions(own: _Source) -> Iterator[SkyChange]:
@@ -210,8 +237,8 @@ def _elliptical(size: float, factor: float = 1.25) -> list[dict[str, float]]:
 
 def _grown(own: _Source) -> Iterator[SkyChange]:
     beam = own.beam * 180.0 * 3600.0 / np.pi
-    size, name = Uniform(0.0, 20.0 * beam, "arcsec"), own.own.name
-    verdict, action = f"{name} is extended, but the model has a point", f"Write {name} as "
+    size, name = _up_to(20.0 * beam, "arcsec"), own.own.name
+    verdict, action = f"Source {name} is extended, but the model has a point", f"Write {name} as "
     circles = [{"fwhm": part * beam} for part in SIZES]
     yield from own.change(
         SHAPE, 1, {"fwhm": size}, circles, verdict, f"{action}a circular Gaussian", GaussianSource
@@ -245,7 +272,7 @@ def _freed_sizes(own: _Source) -> Iterator[SkyChange]:
             new[key] = Uniform(value.value - 0.5 * turn, value.value + 0.5 * turn, unit)
         else:
             beam = own.beam / units.factor(value.unit, DIMENSIONS[key])
-            new[key] = Uniform(0.0, 3.0 * value.value + 10.0 * beam, value.unit)
+            new[key] = _up_to(3.0 * value.value + 10.0 * beam, value.unit)
         start[key] = value.value
     sized = [key for key in freed if key not in ("ratio", "pa", *getattr(own.own, "numbers", ()))]
     starts = [start | {key: scale * max(start[key], 1e-300) for key in sized} for scale in (1.0, 0.6, 1.6)]
@@ -265,14 +292,14 @@ def _ellipses(own: _Source) -> Iterator[SkyChange]:
     given, value = getattr(own.own, key, None), own.value(key)
     if given is None or value is None or not value.value > 0.0:
         return
-    prior = given if isinstance(given, Prior) else Uniform(0.0, 5.0 * value.value, value.unit)
+    prior = given if isinstance(given, Prior) else _up_to(5.0 * value.value, value.unit)
     starts = [*_elliptical(value.value), *_elliptical(max(value.value, own.beam_in(value.unit)), 1.6)]
     yield from own.change(
         SHAPE,
         2 + own.is_fixed(key),
         {key: None} | _ellipse(prior),
         starts,
-        f"{name} is elliptical, but the model has a circle",
+        f"Source {name} is elliptical, but the model has a circle",
         f"Free ratio and pa of {name}",
     )
 
@@ -291,7 +318,7 @@ def _other_kinds(own: _Source) -> Iterator[SkyChange]:
         scale = per_fwhm / PER_FWHM[kind]
         size = scale * max(value.value, 0.3 * own.beam_in(value.unit))
         key = _size_key(other) if old != "emaj" else "emaj"
-        new: dict[str, object] = {old: None, key: Uniform(0.0, 5.0 * size, value.unit)}
+        new: dict[str, object] = {old: None, key: _up_to(5.0 * size, value.unit)}
         if old == "emaj" and own.own.emin is not None:
             minor = own.value("emin")
             if minor is None or not isinstance(own.own.emin, Prior):
@@ -309,7 +336,7 @@ def _other_kinds(own: _Source) -> Iterator[SkyChange]:
             1,
             new,
             starts,
-            f"{name} is not {NOUNS.get(kind.type, 'a ' + kind.type)}",
+            f"Source {name} is not {NOUNS.get(kind.type, 'a ' + kind.type)}",
             f"Write {name} as {noun}",
             other,
         )
@@ -323,7 +350,7 @@ def _spectra(own: _Source) -> Iterator[SkyChange]:
         return
     at: dict[str, object] = {}
     if own.sky.ref_freq is None and source.ref_freq is None:
-        at = {"ref_freq": Fixed(float(f"{own.freq:.4g}"), "Hz")}
+        at = {"ref_freq": Fixed(_short(own.freq / 1e9), "GHz")}
     key = "spectral_index"
     if forms is None:
         new = {key: Uniform(-5.0, 5.0)} | at
@@ -359,7 +386,7 @@ def _polarisations(own: _Source, seen: list[str]) -> Iterator[SkyChange]:
             continue
         values = {key: own.value(key) or Fixed(0.0, flux.unit) for key in freed}
         width = abs(flux.value) or 1.0
-        new = {key: Uniform(x.value - width, x.value + width, flux.unit) for key, x in values.items()}
+        new = {key: _around(x, width) for key, x in values.items()}
         listed = " and ".join(freed)
         is_absent = all(not getattr(source, key) for key in freed)
         yield from own.change(
@@ -367,7 +394,7 @@ def _polarisations(own: _Source, seen: list[str]) -> Iterator[SkyChange]:
             len(freed),
             new,
             [{key: x.value for key, x in values.items()}],
-            f"{name} has Stokes {listed}, but the model has none"
+            f"Source {name} has Stokes {listed}, but the model has none"
             if is_absent
             else f"The fixed Stokes {listed} of {name} is wrong",
             f"Free {listed} of {name}",
