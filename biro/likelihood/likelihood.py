@@ -31,8 +31,8 @@ from biro.likelihood.density import Array
 from biro.likelihood.engines import PartitionEngines
 from biro.likelihood.free_gains.starts import gain_starts
 from biro.likelihood.noise_range import refuse_tapered, with_noise_range
-from biro.likelihood.other_skies import OtherSkies
 from biro.likelihood.options import Choices, EngineKeywords, EngineOptions
+from biro.likelihood.other_skies import OtherSkies
 from biro.likelihood.parallel_hands import N_RESIDUALS, residual_remarks
 from biro.likelihood.precision import thinned, with_chosen_precision
 from biro.likelihood.residuals import Residuals

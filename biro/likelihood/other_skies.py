@@ -113,7 +113,7 @@ class ThinSkies:
         return model.taken(self._samples)
 
     def predict(self, model: BoundModel, thetas: Array) -> Predicted:
-        """Model visibilities (n_batch, n_row, n_chan, n_corr) of each partition, of a model that was `taken`."""
+        """Model visibilities (n_batch, n_row, n_chan, n_corr) of each partition, of a `taken` model."""
         return self._engines.predict(model.at(thetas))
 
 

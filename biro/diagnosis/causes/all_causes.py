@@ -18,7 +18,7 @@ from biro.diagnosis.causes.correlation import (
     correlation_candidates,
     in_time,
 )
-from biro.diagnosis.causes.evidence import Candidate
+from biro.diagnosis.causes.evidence import FAMILIES, Candidate
 from biro.diagnosis.causes.freed_sky import FittedSky, OtherModels, sky_candidates
 from biro.diagnosis.causes.gains.candidates import gain_candidates
 from biro.diagnosis.causes.geometry import geometry_candidates
@@ -26,6 +26,8 @@ from biro.diagnosis.causes.offsets import offset_candidates
 from biro.diagnosis.causes.outliers import outlier_candidates
 from biro.diagnosis.causes.polarisation import polarisation_candidates
 from biro.diagnosis.causes.samples import ResidualSamples
+from biro.diagnosis.causes.sky_changes import FLUX as FLUX_OF_SOURCE
+from biro.diagnosis.causes.sky_changes import POSITION
 from biro.diagnosis.causes.source import source_candidates
 from biro.diagnosis.causes.uneven_noise import uneven_candidates
 from biro.diagnosis.finding import Finding
@@ -50,6 +52,10 @@ COHERENT = "coherent residuals"
 CATCH_ALL, NARROW = "closure errors", 0.5
 """What explains nearly all that changes slowly, and the part of it from which another cause goes first."""
 GAIN, FLUX = "antenna gain", "flux of the model"
+OF_DATA = ("offset", "baseline", *FAMILIES["noise"])
+"""Faults of data that the sky goes before where it explains that part of them."""
+OF_SKY = ("source", "polarisation", "spectrum", POSITION, FLUX_OF_SOURCE, FLUX, "position of the model")
+"""Families of changes of a sky that does not change with time."""
 NEARLY = {GAIN: 0.99} | dict.fromkeys(("gain drift", "bandpass", "baseline", CATCH_ALL), 0.95)
 """Part of what these explain from which steady gains with fewer numbers take their place."""
 OF_FLUX = (*NEARLY, "variable flux", "flux by channel", "spectrum of the model")
@@ -108,9 +114,7 @@ def find_causes(
         cause is not identified.
     """
     sky = None if others is None else FittedSky(others, data, others.sky, others.values)
-    samples = replace(
-        ResidualSamples.of(data, antenna_names), target=target, utc_offset=utc_offset, sky=sky
-    )
+    samples = replace(ResidualSamples.of(data, antenna_names), target=target, utc_offset=utc_offset, sky=sky)
     if samples.n < MIN_SAMPLES or not samples.square > 0.0:
         return []
     steps, left = _steps(samples, places_of(samples.fair, data), has_outliers)
@@ -163,17 +167,17 @@ def _best(
     a correlation that is too small to be found, too. Where noise is correlated, many numbers are never
     certain.
     """
-    certain = [
+    sure = [
         each
         for each in candidates(samples, places, known)
         if not (has_outliers and each.family == "outliers")
         and not 1.0 < each.inflation < LEAST_FACTOR**2
         and each.significance(inflation) > SIGNIFICANCE
     ]
-    if any(each.family != "outliers" for each in certain):
+    if any(each.family != "outliers" for each in sure):
         of_sky = sky_candidates(samples.fair)
-        certain += [each for each in of_sky if each.significance(inflation) > SIGNIFICANCE]
-    certain = [(each, each.net(samples.n_real, inflation)) for each in certain]
+        sure += [each for each in of_sky if each.significance(inflation) > SIGNIFICANCE]
+    certain = [(each, each.net(samples.n_real, inflation)) for each in sure]
     paid = any(net > 0.0 for _, net in certain)
     if not paid:
         unseen = LEAST_FACTOR**2
@@ -217,12 +221,22 @@ def _without_details(
 
 
 def _narrower(ranked: list[tuple[float, Candidate]]) -> list[tuple[float, Candidate]]:
-    """Without errors of all baselines, where these are first and a cause with fewer numbers explains much."""
+    """Without a fault of the data that is first, where the sky or a narrower cause explains much of it.
+
+    Structure that the model lacks looks like errors of baselines, constant offsets and uneven noise. And
+    errors of all baselines look like whatever there is.
+    """
     first = ranked[0][1]
-    if first.kind != CATCH_ALL:
+    if first.kind != CATCH_ALL and first.kind not in OF_DATA:
         return ranked
     enough = NARROW * first.drop
-    narrow = [each for each in ranked[1:] if each[1].is_linear and each[1].drop > enough]
+    narrow = [
+        each
+        for each in ranked[1:]
+        if each[1].is_linear
+        and each[1].drop > enough
+        and (first.kind == CATCH_ALL or each[1].family in OF_SKY)
+    ]
     return narrow or ranked
 
 

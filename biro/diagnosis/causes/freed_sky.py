@@ -184,7 +184,7 @@ def _texts(
         _chi2(samples, residual) / max(samples.n_real - n, 1)
         for residual, n in ((samples.residual, n_param - change.n_new), (left, n_param))
     )
-    fall = f"chi2/dof falls from {plain(now, 3)} to {plain(then, 3)}"
+    fall = f"chi2/dof falls from {now:.4g} to {then:.4g}"
     nearly = [each.change.action for each in alike if each.change.kind == change.kind == SHAPE]
     nearly = [each for each in nearly if each != change.action]
     also = f" Nearly as good: {nearly[0][0].lower()}{nearly[0][1:]}." if nearly else ""
@@ -193,7 +193,10 @@ def _texts(
     where = "at the end of the model file" if is_new else f"in [[source]] {change.source}{instead}"
     lines = ["[[source]]"] * is_new + change.lines()
     written = "".join(f"\n      {line}" for line in lines)
-    return f"{change.verdict}.", f"{change.action}: {fall}{_values(tried, sky)}.{also} Write {where}:{written}"
+    return (
+        f"{change.verdict}.",
+        f"{change.action}: {fall}{_values(tried, sky)}.{also} Write {where}:{written}",
+    )
 
 
 def _chi2(samples: ResidualSamples, residual: Complex) -> float:

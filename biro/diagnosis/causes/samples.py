@@ -121,7 +121,9 @@ class ResidualSamples:
             for name, values, kind in zip(ARRAYS, whole, kinds, strict=True)
         }
         parts, turns = tuple(each.partition for each in data), tuple(each.turn for each in data)
-        return cls(parts=parts, names=tuple(names), turns=turns, target=None, utc_offset=0.0, **arrays)
+        return cls(
+            parts=parts, names=tuple(names), turns=turns, target=None, utc_offset=0.0, sky=None, **arrays
+        )
 
     @property
     def n(self) -> int:

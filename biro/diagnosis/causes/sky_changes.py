@@ -13,7 +13,7 @@ from biro.diagnosis.causes.samples import ResidualSamples
 from biro.models.components.shapes.discs import DiscSource, RingSource, SphereSource
 from biro.models.components.shapes.galaxies import ExponentialSource
 from biro.models.components.shapes.shaped import ShapedSource
-from biro.models.components.source import DIMENSIONS, GaussianSource, PointSource, Source, si_value
+from biro.models.components.source import DIMENSIONS, GaussianSource, PointSource, Source
 from biro.models.components.toml_text import entry_lines
 from biro.models.errors import ModelError
 from biro.models.quantities import units
@@ -23,7 +23,7 @@ from biro.models.sky import SkyModel
 
 SHAPE, POSITION, FLUX = "shape of a source", "position of a source", "flux of a source"
 SPECTRUM, POLARISATION = "spectrum of a source", "polarisation of a source"
-PER_FWHM: dict[type[Source], float] = {
+PER_FWHM: dict[type[GaussianSource | ShapedSource], float] = {
     GaussianSource: 1.0,
     DiscSource: 1.70,
     RingSource: 1.20,
@@ -39,6 +39,7 @@ SIZES = (0.4, 1.0, 2.5)
 """Sizes that a point begins to grow with, in beams."""
 FLAT = 0.02
 """Relative width of the band below which a spectral index has no effect."""
+OTHER_FORMS = ("line", "table", "free_free", "self_absorption")
 MOST_SOURCES = 8
 
 
@@ -214,8 +215,8 @@ def _fluxes(own: _Source) -> Iterator[SkyChange]:
     )
 
 
-def _size_key(kind: type[Source]) -> str:
-    return "fwhm" if kind is GaussianSource else kind.size_key if issubclass(kind, ShapedSource) else ""
+def _size_key(kind: type[GaussianSource | ShapedSource]) -> str:
+    return kind.size_key if issubclass(kind, ShapedSource) else "fwhm"
 
 
 def _shapes(own: _Source) -> Iterator[SkyChange]:
@@ -345,7 +346,9 @@ def _other_kinds(own: _Source) -> Iterator[SkyChange]:
 def _spectra(own: _Source) -> Iterator[SkyChange]:
     source, name = own.own, own.own.name
     forms = source.spectrum()
-    shapes = any(getattr(source, key) is not None for key in ("line", "table", "free_free", "self_absorption"))
+    shapes = any(
+        getattr(source, key) is not None for key in ("line", "table", "free_free", "self_absorption")
+    )
     if shapes or (forms is not None and forms[0] != "spectral_index"):
         return
     at: dict[str, object] = {}

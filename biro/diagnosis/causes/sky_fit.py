@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -77,9 +77,7 @@ class SkyFit:
     drop: float
 
 
-def fit_sky(
-    thin: ThinSamples, now: Complex, model: BoundModel, start: Array, free: Index
-) -> SkyFit:
+def fit_sky(thin: ThinSamples, now: Complex, model: BoundModel, start: Array, free: Index) -> SkyFit:
     """Fit some parameters of a model to data, with the penalty of their priors.
 
     Parameters
@@ -184,6 +182,6 @@ def theta_of(model: BoundModel, values: Mapping[str, float], start: Mapping[str,
 
 def free_of(model: BoundModel, sources: set[str], names: set[str]) -> Index:
     """Parameters of sources, or, where these are too many, of some sources alone."""
-    owner = [name.rpartition(".")[0] if "[" not in name else name.split("[")[0].rpartition(".")[0] for name in model.parameter_names]
+    owner = [name.split("[")[0].rpartition(".")[0] for name in model.parameter_names]
     every = np.flatnonzero([each in sources for each in owner])
     return every if len(every) <= MOST_FREE else np.flatnonzero([each in names for each in owner])
