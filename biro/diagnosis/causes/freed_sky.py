@@ -16,7 +16,15 @@ from biro.diagnosis.causes.added_source import MISSING, MISSING_EXTENDED, added_
 from biro.diagnosis.causes.evidence import Candidate, linear
 from biro.diagnosis.causes.samples import Array, Complex, ResidualSamples
 from biro.diagnosis.causes.sky_changes import SHAPE, SkyChange, sky_changes
-from biro.diagnosis.causes.sky_fit import SkyFit, ThinPredictor, ThinSamples, fit_sky, free_of, theta_of
+from biro.diagnosis.causes.sky_fit import (
+    N_TRIAL,
+    SkyFit,
+    ThinPredictor,
+    ThinSamples,
+    fit_sky,
+    free_of,
+    theta_of,
+)
 from biro.diagnosis.causes.source import BEAM
 from biro.diagnosis.residual_data import ResidualData
 from biro.display.formatting import plain
@@ -134,10 +142,9 @@ def _tried(base: FittedSky, thin: ThinSamples, samples: ResidualSamples, beam: f
             continue
         free = free_of(model, names | {change.source}, {change.source})
         starts = [theta_of(model, base.values, start) for start in change.starts]
-        data = now + thin.own.residual
-        left = data - thin.predict(model, np.array(starts))
-        order = np.argsort(np.nan_to_num(np.sum(np.abs(left) ** 2, axis=1), nan=np.inf))
-        fits = [fit_sky(thin, now, model, starts[i], free) for i in order[:2]]
+        first = [fit_sky(thin, now, model, start, free, N_TRIAL) for start in starts]
+        first.sort(key=lambda fit: -fit.drop)
+        fits = [fit_sky(thin, now, model, fit.theta, free) for fit in first[:2]]
         yield _Tried(change, model, max(fits, key=lambda fit: fit.drop))
 
 

@@ -248,7 +248,7 @@ def _grown(own: _Source) -> Iterator[SkyChange]:
         SHAPE,
         3,
         _ellipse(size),
-        _elliptical(beam),
+        [start for part in SIZES for start in _elliptical(part * beam)],
         verdict,
         f"{action}an elliptical Gaussian",
         GaussianSource,

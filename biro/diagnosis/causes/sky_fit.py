@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from biro.diagnosis.causes.samples import Array, Complex, Index, ResidualSamples, parts_of
 from biro.models.bound.model import BoundModel
 
-N_STEP = 12
+N_STEP, N_TRIAL = 12, 2
+"""Steps of a fit, and those after which the better starts go on."""
 DAMPING, LESS, MORE = 1e-3, 0.2, 6.0
 SMALL, TARGET = 1e-2, 1e-3
 """Part of the model by which a step of a derivative may change it, and should."""
@@ -77,7 +78,9 @@ class SkyFit:
     drop: float
 
 
-def fit_sky(thin: ThinSamples, now: Complex, model: BoundModel, start: Array, free: Index) -> SkyFit:
+def fit_sky(
+    thin: ThinSamples, now: Complex, model: BoundModel, start: Array, free: Index, n_step: int = N_STEP
+) -> SkyFit:
     """Fit some parameters of a model to data, with the penalty of their priors.
 
     Parameters
@@ -89,6 +92,8 @@ def fit_sky(thin: ThinSamples, now: Complex, model: BoundModel, start: Array, fr
     start : float64 (n_param,)
     free : int64 (n_free,)
         Which parameters are fitted.
+    n_step : int
+        Gauss-Newton steps at most.
     """
     data = now + thin.own.residual
     box = np.array(model.box)
@@ -99,7 +104,7 @@ def fit_sky(thin: ThinSamples, now: Complex, model: BoundModel, start: Array, fr
     cost = _cost(left, model, theta, base)
     width = _first_steps(model, theta, free, box)
     damping = DAMPING
-    for _ in range(N_STEP):
+    for _ in range(n_step):
         width, columns = _derivatives(thin, model, theta, data - left, free, width, box)
         normal, side = _normal(columns, left, model, theta, free, width)
         fallen = False
