@@ -38,7 +38,8 @@ SIGNIFICANCE = 5.0
 """Standard deviations, places and choices counted, below which nothing is found."""
 UNLIKELY = 2.87e-7
 """Chance of a normal number beyond five standard deviations."""
-MOST_FOUND = 6
+MOST_FOUND, MOST_WITH_SKY = 6, 3
+"""Findings, and those for which changes of the sky model are fitted."""
 LEAST_SHARE = 0.1
 """Part of the excess that a finding must explain: less is what the fit did to make up for the others."""
 LEAST_FACTOR = 1.1
@@ -52,8 +53,8 @@ COHERENT = "coherent residuals"
 CATCH_ALL, NARROW = "closure errors", 0.5
 """What explains nearly all that changes slowly, and the part of it from which another cause goes first."""
 GAIN, FLUX = "antenna gain", "flux of the model"
-OF_DATA = ("offset", "baseline", *FAMILIES["noise"])
-"""Faults of data that the sky goes before where it explains that part of them."""
+OF_DATA, NARROW_SKY = ("offset", "baseline", CATCH_ALL, *FAMILIES["noise"]), 0.3
+"""Faults of data, and the part of what they explain from which a cause in the sky goes first."""
 OF_SKY = ("source", "polarisation", "spectrum", POSITION, FLUX_OF_SOURCE, FLUX, "position of the model")
 """Families of changes of a sky that does not change with time."""
 NEARLY = {GAIN: 0.99} | dict.fromkeys(("gain drift", "bandpass", "baseline", CATCH_ALL), 0.95)
@@ -128,6 +129,8 @@ def _steps(
     known: tuple[str, ...] = ()
     inflation = 1.0
     while len(steps) < MOST_FOUND:
+        if len(steps) == MOST_WITH_SKY:
+            samples = replace(samples, sky=None)
         best, other = _best(samples, places, known, inflation, has_outliers)
         if best is None:
             break
@@ -223,19 +226,18 @@ def _without_details(
 def _narrower(ranked: list[tuple[float, Candidate]]) -> list[tuple[float, Candidate]]:
     """Without a fault of the data that is first, where the sky or a narrower cause explains much of it.
 
-    Structure that the model lacks looks like errors of baselines, constant offsets and uneven noise. And
-    errors of all baselines look like whatever there is.
+    Structure that the model lacks looks like errors of baselines, constant offsets and uneven noise, and a
+    sky explains little of these where they are real. Errors of all baselines look like whatever there is.
     """
     first = ranked[0][1]
-    if first.kind != CATCH_ALL and first.kind not in OF_DATA:
+    if first.kind not in OF_DATA:
         return ranked
-    enough = NARROW * first.drop
+    of_any = NARROW if first.kind == CATCH_ALL else 1.0
     narrow = [
         each
         for each in ranked[1:]
         if each[1].is_linear
-        and each[1].drop > enough
-        and (first.kind == CATCH_ALL or each[1].family in OF_SKY)
+        and each[1].drop > first.drop * (NARROW_SKY if each[1].family in OF_SKY else of_any)
     ]
     return narrow or ranked
 
