@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -232,7 +233,7 @@ def _narrower(ranked: list[tuple[float, Candidate]]) -> list[tuple[float, Candid
     first = ranked[0][1]
     if first.kind not in OF_DATA:
         return ranked
-    of_any = NARROW if first.kind == CATCH_ALL else 1.0
+    of_any = NARROW if first.kind == CATCH_ALL else math.inf
     narrow = [
         each
         for each in ranked[1:]

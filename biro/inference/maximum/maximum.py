@@ -221,14 +221,13 @@ class Maximum(Tabular):
             )
             if column.low == 0.0 and (x == 0.0 if side else np.isfinite(sigma) and x < sigma)
         }
-        found: dict[str, list[str]] = {}
+        found: dict[str, set[str]] = {}
         for members in self.laplace.open_directions(self.names).values():
             owners = {_owner(name) for name in members}
             zero = is_zero.get(owners.pop()) if len(owners) == 1 else None
             if zero is not None:
-                of_zero = found.setdefault(zero, [])
-                of_zero += [name for name in members if name not in of_zero]
-        return found
+                found.setdefault(zero, set()).update(members)
+        return {zero: [name for name in self.names if name in members] for zero, members in found.items()}
 
     @property
     def agreement(self) -> str:
