@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from biro.diagnosis.causes.all_causes import find_causes
-from biro.diagnosis.causes.freed_sky import OtherModels
+from biro.diagnosis.causes.fitted_sky import OtherModels
 from biro.diagnosis.correlated_errors import ErrorFactor, error_factor
 from biro.diagnosis.data_faults import fault_lines, without_copies
 from biro.diagnosis.feed_frame import turns_of

@@ -20,7 +20,8 @@ from biro.diagnosis.causes.correlation import (
     in_time,
 )
 from biro.diagnosis.causes.evidence import FAMILIES, Candidate
-from biro.diagnosis.causes.freed_sky import FittedSky, OtherModels, sky_candidates
+from biro.diagnosis.causes.fitted_sky import FittedSky, OtherModels
+from biro.diagnosis.causes.freed_sky import sky_candidates
 from biro.diagnosis.causes.gains.candidates import gain_candidates
 from biro.diagnosis.causes.geometry import geometry_candidates
 from biro.diagnosis.causes.offsets import offset_candidates
@@ -197,7 +198,7 @@ def _best(
     ranked = sorted(by_family.values(), key=lambda pair: -pair[0])
     if not ranked:
         return None, None
-    ranked = _before_noise(_narrower(ranked), samples)
+    ranked = _narrower(_before_noise(_narrower(ranked), samples))
     tie = len(ranked) > 1 and ranked[0][0] - ranked[1][0] < TIE
     return ranked[0][1], ranked[1][1] if tie else None
 

@@ -5,93 +5,34 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biro.diagnosis.causes.added_source import MISSING, MISSING_EXTENDED, added_sources
 from biro.diagnosis.causes.evidence import Candidate, linear
-from biro.diagnosis.causes.samples import Array, Complex, ResidualSamples
+from biro.diagnosis.causes.fitted_sky import FittedSky
+from biro.diagnosis.causes.samples import Complex, ResidualSamples
 from biro.diagnosis.causes.sky_changes import SHAPE, SkyChange, sky_changes
 from biro.diagnosis.causes.sky_fit import (
     N_TRIAL,
     SkyFit,
-    ThinPredictor,
     ThinSamples,
     fit_sky,
     free_of,
     theta_of,
 )
 from biro.diagnosis.causes.source import BEAM
-from biro.diagnosis.residual_data import ResidualData
 from biro.display.formatting import plain
 from biro.models.bound.model import BoundModel
 from biro.models.errors import ModelError
-from biro.models.sky import SkyModel
 
 TIE = 5.0
 """Difference of ln L below which another change is named beside the best: odds of 150 to 1."""
 N_BEST = 2
 """Changes that fit few data best, of which all data decide."""
-
-
-class ThinOther(ThinPredictor, Protocol):
-    """`biro.likelihood.other_skies.ThinSkies`."""
-
-    def taken(self, model: BoundModel) -> BoundModel:
-        """A model at these times and channels."""
-
-
-class OtherModels(Protocol):
-    """Other skies at the data of a likelihood: `biro.likelihood.other_skies.OtherSkies`."""
-
-    sky: SkyModel
-    values: dict[str, float]
-
-    def bind(self, sky: SkyModel) -> BoundModel:
-        """The parameters of a sky model with the data of the likelihood."""
-
-    def predict(self, model: BoundModel, theta: Array) -> list[NDArray[np.complexfloating]]:
-        """Model visibilities of each partition for one theta."""
-
-    def thin(self, data: Sequence[ResidualData]) -> ThinOther:
-        """The same at few times and channels."""
-
-
-@dataclass(eq=False)
-class FittedSky:
-    """A sky model with its best values, from which changes begin.
-
-    Attributes
-    ----------
-    others : OtherModels
-    data : sequence of ResidualData
-    sky : SkyModel
-    values : dict of str to float
-    n_param : int
-        Parameters that the fit had, for its degrees of freedom.
-    """
-
-    others: OtherModels
-    data: Sequence[ResidualData]
-    sky: SkyModel
-    values: dict[str, float]
-    _thin: list[ThinOther] = field(default_factory=list)
-
-    @property
-    def thin(self) -> ThinOther:
-        """The predictor of few data, which is made once."""
-        if not self._thin:
-            self._thin.append(self.others.thin(self.data))
-        return self._thin[0]
-
-    def with_change(self, change: SkyChange, model: BoundModel, theta: Array) -> FittedSky:
-        """This, with a change and the values that fit best with it."""
-        found = dict(zip(model.parameter_names, theta.tolist(), strict=True))
-        return replace(self, sky=change.sky, values={**self.values, **found})
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,7 +112,7 @@ def _candidate(
     drop = samples.square - float(np.vdot(left, left).real)
     n_new = tried.change.n_new
     gain, log_p = linear(samples.square, drop, n_new, samples.n_real, n_tried + tried.change.places)
-    sky = base.with_change(tried.change, model, tried.fit.theta)
+    sky = base.changed(tried.change.sky, model, tried.fit.theta)
     after = partial(_after, samples, change, sky)
     texts = partial(_texts, samples, tried, left, sky, alike)
     return Candidate(tried.change.kind, drop, gain, n_new, log_p, after, texts)

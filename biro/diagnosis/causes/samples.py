@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.diagnosis.causes.fitted_sky import FittedSky
 from biro.diagnosis.causes.tangents import IS_TURNED, free_mixture
 from biro.diagnosis.flag_target import FlagTarget
 from biro.diagnosis.residual_data import ResidualData
@@ -17,9 +18,6 @@ from biro.observation.partition import MIXED_HANDS, STOKES_NAMES, Partition
 from biro.observation.selection import to_utc
 from rime_kernels.physics.brightness import stokes_to_corr
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
-
-if TYPE_CHECKING:
-    from biro.diagnosis.causes.freed_sky import FittedSky
 
 Array = NDArray[np.float64]
 Complex = NDArray[np.complex128]

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from biro.diagnosis.causes.fitted_sky import ThinPredictor
 from biro.diagnosis.causes.samples import Array, Complex, Index, ResidualSamples, parts_of
 from biro.models.bound.model import BoundModel
 
@@ -20,16 +19,6 @@ SMALL, TARGET = 1e-2, 1e-3
 CONVERGED = 1e-3
 """Part of a decrease of sum |r|^2 that a further step adds at least."""
 MOST_FREE = 40
-
-
-class ThinPredictor(Protocol):
-    """`biro.likelihood.other_skies.ThinSkies`."""
-
-    rows: list[Index]
-    steps: list[int]
-
-    def predict(self, model: BoundModel, thetas: Array) -> list[NDArray[np.complexfloating]]:
-        """Model visibilities (n_batch, n_row, n_chan, n_corr) of each partition."""
 
 
 @dataclass(frozen=True, eq=False)
