@@ -241,7 +241,7 @@ def _narrower(ranked: list[tuple[float, Candidate]]) -> list[tuple[float, Candid
         if each[1].is_linear
         and each[1].drop > first.drop * (NARROW_SKY if each[1].family in OF_SKY else of_any)
     ]
-    return narrow or ranked
+    return _narrower(narrow) if narrow else ranked
 
 
 def _before_noise(
