@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from biro.diagnosis.causes.all_causes import find_causes
+from biro.diagnosis.causes.fitted_sky import OtherModels
 from biro.diagnosis.correlated_errors import ErrorFactor, error_factor
 from biro.diagnosis.data_faults import fault_lines, without_copies
 from biro.diagnosis.feed_frame import turns_of
@@ -264,6 +265,7 @@ def _findings(
         has_outliers=has_tails,
         target=FlagTarget.of(observation),
         utc_offset=float(getattr(observation, "utc_offset", 0.0)),
+        others=_others(likelihood, theta, fits),
     )
     found = [each for each in found if each.significance > CERTAIN]
     if any(fit.n_closure for fit in fits):  # gains that were solved for are in these residuals
@@ -271,6 +273,13 @@ def _findings(
     if has_tails:  # such noise has places that scatter more
         found = [each for each in found if not each.kind.startswith(("noise", "bad"))]
     return found
+
+
+def _others(likelihood: object, theta: Array, fits: Sequence[PartitionFit]) -> OtherModels | None:
+    """Other sky models at the data of a likelihood; None where it knows of none, or a partition is empty."""
+    if not hasattr(likelihood, "other_skies") or not all(fit.n_vis for fit in fits):
+        return None
+    return cast(OtherModels, likelihood.other_skies(theta))
 
 
 def _with_turns(likelihood: object, data: Sequence[ResidualData]) -> list[ResidualData]:

@@ -41,8 +41,11 @@ _OPPOSITE = "correlated (-"
 """In a line about hands whose residuals have opposite signs, as no source of Stokes I has them."""
 _OF_KIND = {"correlated": (HANDS,), "coherent": (HANDS,), "noise": (HANDS, UNEQUAL_LENGTHS)}
 """Lines that a finding of this kind takes the place of."""
-OF_RESIDUALS = (HANDS, UNEQUAL_LENGTHS)
-"""A misfit makes hands alike and baselines unequal: only where the model fits is that a matter of noise."""
+OF_RESIDUALS = (HANDS, UNEQUAL)
+"""A misfit makes hands alike, and antennas, hands and baselines unequal: it is a matter of noise only where
+the model fits."""
+OF_CORRELATION = (HANDS, UNEQUAL_LENGTHS)
+"""What correlated residuals look like."""
 TOO_SMALL = "ERRORS ARE TOO SMALL"
 """How a line begins that says by how much errors are too small in all."""
 
@@ -87,7 +90,7 @@ def lines_of(
     kinds = {each.kind.split()[0] for each in findings}
     lines = _misfit_lines(fits, findings, factor, otherwise)
     if lines:
-        replaced: tuple[str, ...] = OF_RESIDUALS
+        replaced: tuple[str, ...] = OF_RESIDUALS if lines[0].startswith((MISFIT, NOISE)) else OF_CORRELATION
     else:
         is_unequal = "noise" in kinds or any(line.startswith(UNEQUAL) for line in remarks)
         lines = _small_misfit_lines(fits, findings)

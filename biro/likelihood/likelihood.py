@@ -29,6 +29,7 @@ from biro.likelihood.free_gains.starts import gain_starts
 from biro.likelihood.integrals.fluxes_beside_gains import InnerFluxAndGainLikelihood
 from biro.likelihood.integrals.gains import InnerGainLikelihood
 from biro.likelihood.options import Choices, EngineKeywords, EngineOptions
+from biro.likelihood.other_skies import OtherSkies
 from biro.likelihood.parallel_hands import N_RESIDUALS
 from biro.likelihood.precision import thinned
 from biro.likelihood.prepared import PreparedData
@@ -160,6 +161,21 @@ class Likelihood(FitRemarks, Closing):
     def sky(self) -> SkyModel:
         """The sky model, with the prior of its noise as it is used."""
         return self._prepared.sky
+
+    def other_skies(self, theta: ArrayLike) -> OtherSkies:
+        """Other sky models at the data that `residual_data` has, beside the best fit theta (n_param,)."""
+        whole, without_gains = self._of_all_data, self.gains in INNER_GAINS
+        values = dict(zip(self.full_model.parameter_names, self.completed(theta).tolist(), strict=True))
+        return OtherSkies(
+            observation=self.observation,
+            sky=self.sky,
+            beam=self._prepared.models.beam,
+            options=self.options,
+            without_gains=without_gains,
+            engines=whole._engines,
+            places=self._looked_at,
+            values=values,
+        )
 
     @property
     def marginalised(self) -> tuple[str, ...]:

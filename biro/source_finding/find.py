@@ -13,7 +13,7 @@ import numpy as np
 
 from biro.diagnosis.diagnosis import Diagnosis, diagnose
 from biro.diagnosis.verdict_text import HOLDS, TOO_SMALL
-from biro.display.formatting import FLUXES, unit_for
+from biro.display.formatting import FLUXES, number_of, unit_for
 from biro.display.progress import Bar, bar, showing
 from biro.errors import InputError
 from biro.imaging.imager import ImagingOptions
@@ -173,7 +173,8 @@ def _search(search: Search, threshold: float | None, max_sources: int, thermal: 
         for _ in range(MOST_ROUNDS):
             if not search.leave_out():
                 break
-            log.log(NOTICE, "%d outliers are left out", count(search.left_out))
+            n = count(search.left_out)
+            log.log(NOTICE, "%s %s left out", number_of(n, "outlier"), "is" if n == 1 else "are")
             reason = _steps(search, threshold, max_sources, shown)
         if threshold is not None or not search.has_any:
             return reason

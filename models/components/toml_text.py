@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from biro.models.components.antenna_terms.gain import Gain
 from biro.models.components.antenna_terms.gain_solutions import GainSolutions
@@ -75,6 +75,12 @@ def to_toml(model: SkyDescription, *, centre: Centre | None = None, python_as_co
     return emit.text()
 
 
+def entry_lines(item: Entry, keys: Sequence[str]) -> list[str]:
+    """Lines of a model file for some entries of a part of a model, such as a source."""
+    emit = _Emitter(python_as_comments=False)
+    return [f"{_key(key)} = {emit.value(getattr(item, key))}" for key in keys]
+
+
 def _entries(item: Entry, leave: tuple[str, ...] = ()) -> dict[str, object]:
     """The entries of a part of a model by name, without those that are not given."""
     fields = [field.name for field in dataclasses.fields(item) if field.name not in leave]
@@ -110,7 +116,7 @@ class _Emitter:
             if self._comments and _has_frozen(value):
                 self._lines.append(f"# {_key(key)} = {value!r}")
             else:
-                self._lines.append(f"{_key(key)} = {self._value(value)}")
+                self._lines.append(f"{_key(key)} = {self.value(value)}")
 
     def image(self, image: ImageTerm) -> None:
         given = _entries(image)
@@ -170,16 +176,17 @@ class _Emitter:
         else:
             raise ModelError(f"{constraint!r} can be used from Python only, not written to a model file")
 
-    def _value(self, value: object) -> str:
+    def value(self, value: object) -> str:
+        """One value of a table."""
         if isinstance(value, Fixed):
             number = _float(value.value)
             return _string(f"{value.value!r} {value.unit}") if value.unit else number
         if isinstance(value, Tie):
             return f"{{ tie = {_string(value.to)} }}"
         if isinstance(value, Prior):
-            return self._value(to_table(value))
+            return self.value(to_table(value))
         if isinstance(value, PerSegment):
-            return self._value(to_table(value.prior) | _without_defaults(value, ("prior",)))
+            return self.value(to_table(value.prior) | _without_defaults(value, ("prior",)))
         if isinstance(value, str):
             return _string(value)
         if isinstance(value, bool):
@@ -191,10 +198,10 @@ class _Emitter:
         if isinstance(value, (list, tuple)):
             # A list of one quantity is written as that quantity, which reads back the same.
             if len(value) == 1 and not isinstance(value[0], str):
-                return self._value(value[0])
-            return "[" + ", ".join(self._value(item) for item in value) + "]"
+                return self.value(value[0])
+            return "[" + ", ".join(self.value(item) for item in value) + "]"
         if isinstance(value, Mapping):
-            return "{ " + ", ".join(f"{_key(k)} = {self._value(v)}" for k, v in value.items()) + " }"
+            return "{ " + ", ".join(f"{_key(k)} = {self.value(v)}" for k, v in value.items()) + " }"
         raise ModelError(f"cannot be written to a model file: {short_repr(value)}")
 
 

@@ -179,7 +179,7 @@ HOSTILE: dict[str, tuple[Callable[[np.random.Generator], Vis], str, str]] = {
     "baseline": (
         lambda rng: MODEL * np.where((FIRST == 1) & (SECOND == 5), 0.7, 1.0)[:, None, None] + noise(rng),
         "baseline",
-        "A1-A5 (amplitude -",
+        "A1-A5 (",
     ),
     "interference": (steady, "offset", "antenna A0 in channel 2"),
     "visibility": (bad, "bad visibility", "channel 2 (1.428 GHz), YY"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -18,13 +19,17 @@ from biro.diagnosis.causes.correlation import (
     correlation_candidates,
     in_time,
 )
-from biro.diagnosis.causes.evidence import Candidate
+from biro.diagnosis.causes.evidence import FAMILIES, Candidate
+from biro.diagnosis.causes.fitted_sky import FittedSky, OtherModels
+from biro.diagnosis.causes.freed_sky import sky_candidates
 from biro.diagnosis.causes.gains.candidates import gain_candidates
 from biro.diagnosis.causes.geometry import geometry_candidates
 from biro.diagnosis.causes.offsets import offset_candidates
 from biro.diagnosis.causes.outliers import outlier_candidates
 from biro.diagnosis.causes.polarisation import polarisation_candidates
 from biro.diagnosis.causes.samples import ResidualSamples
+from biro.diagnosis.causes.sky_changes import FLUX as FLUX_OF_SOURCE
+from biro.diagnosis.causes.sky_changes import POSITION
 from biro.diagnosis.causes.source import source_candidates
 from biro.diagnosis.causes.uneven_noise import uneven_candidates
 from biro.diagnosis.finding import Finding
@@ -35,7 +40,8 @@ SIGNIFICANCE = 5.0
 """Standard deviations, places and choices counted, below which nothing is found."""
 UNLIKELY = 2.87e-7
 """Chance of a normal number beyond five standard deviations."""
-MOST_FOUND = 6
+MOST_FOUND, MOST_WITH_SKY = 6, 3
+"""Findings, and those for which changes of the sky model are fitted."""
 LEAST_SHARE = 0.1
 """Part of the excess that a finding must explain: less is what the fit did to make up for the others."""
 LEAST_FACTOR = 1.1
@@ -49,6 +55,10 @@ COHERENT = "coherent residuals"
 CATCH_ALL, NARROW = "closure errors", 0.5
 """What explains nearly all that changes slowly, and the part of it from which another cause goes first."""
 GAIN, FLUX = "antenna gain", "flux of the model"
+OF_DATA, NARROW_SKY = ("offset", "baseline", CATCH_ALL, *FAMILIES["noise"]), 0.3
+"""Faults of data, and the part of what they explain from which a cause in the sky goes first."""
+OF_SKY = ("source", "polarisation", "spectrum", POSITION, FLUX_OF_SOURCE, FLUX, "position of the model")
+"""Families of changes of a sky that does not change with time."""
 NEARLY = {GAIN: 0.99} | dict.fromkeys(("gain drift", "bandpass", "baseline", CATCH_ALL), 0.95)
 """Part of what these explain from which steady gains with fewer numbers take their place."""
 OF_FLUX = (*NEARLY, "variable flux", "flux by channel", "spectrum of the model")
@@ -74,6 +84,7 @@ def find_causes(
     has_outliers: bool = False,
     target: FlagTarget | None = None,
     utc_offset: float = 0.0,
+    others: OtherModels | None = None,
 ) -> list[Finding]:
     """What explains the residuals, the kind that explains most first; empty where they are white noise.
 
@@ -93,6 +104,8 @@ def find_causes(
         The data set, for the commands of remedies that flag a part of it.
     utc_offset : float, s
         UTC minus the times of the data.
+    others : OtherModels, optional
+        Other sky models at these data: changes of the model that explain residuals go before faults of data.
 
     Returns
     -------
@@ -103,7 +116,8 @@ def find_causes(
         for noise that is correlated and no larger than thermal noise, and 0 for "coherent residuals", whose
         cause is not identified.
     """
-    samples = replace(ResidualSamples.of(data, antenna_names), target=target, utc_offset=utc_offset)
+    sky = None if others is None else FittedSky(others, data, others.sky, others.values)
+    samples = replace(ResidualSamples.of(data, antenna_names), target=target, utc_offset=utc_offset, sky=sky)
     if samples.n < MIN_SAMPLES or not samples.square > 0.0:
         return []
     steps, left = _steps(samples, places_of(samples.fair, data), has_outliers)
@@ -117,6 +131,8 @@ def _steps(
     known: tuple[str, ...] = ()
     inflation = 1.0
     while len(steps) < MOST_FOUND:
+        if len(steps) == MOST_WITH_SKY:
+            samples = replace(samples, sky=None)
         best, other = _best(samples, places, known, inflation, has_outliers)
         if best is None:
             break
@@ -156,13 +172,17 @@ def _best(
     a correlation that is too small to be found, too. Where noise is correlated, many numbers are never
     certain.
     """
-    certain = [
-        (each, each.net(samples.n_real, inflation))
+    sure = [
+        each
         for each in candidates(samples, places, known)
         if not (has_outliers and each.family == "outliers")
         and not 1.0 < each.inflation < LEAST_FACTOR**2
         and each.significance(inflation) > SIGNIFICANCE
     ]
+    if any(each.family != "outliers" for each in sure):
+        of_sky = sky_candidates(samples.fair)
+        sure += [each for each in of_sky if each.significance(inflation) > SIGNIFICANCE]
+    certain = [(each, each.net(samples.n_real, inflation)) for each in sure]
     paid = any(net > 0.0 for _, net in certain)
     if not paid:
         unseen = LEAST_FACTOR**2
@@ -178,7 +198,7 @@ def _best(
     ranked = sorted(by_family.values(), key=lambda pair: -pair[0])
     if not ranked:
         return None, None
-    ranked = _before_noise(_narrower(ranked), samples)
+    ranked = _narrower(_before_noise(_narrower(ranked), samples))
     tie = len(ranked) > 1 and ranked[0][0] - ranked[1][0] < TIE
     return ranked[0][1], ranked[1][1] if tie else None
 
@@ -206,13 +226,22 @@ def _without_details(
 
 
 def _narrower(ranked: list[tuple[float, Candidate]]) -> list[tuple[float, Candidate]]:
-    """Without errors of all baselines, where these are first and a cause with fewer numbers explains much."""
+    """Without a fault of the data that is first, where the sky or a narrower cause explains much of it.
+
+    Structure that the model lacks looks like errors of baselines, constant offsets and uneven noise, and a
+    sky explains little of these where they are real. Errors of all baselines look like whatever there is.
+    """
     first = ranked[0][1]
-    if first.kind != CATCH_ALL:
+    if first.kind not in OF_DATA:
         return ranked
-    enough = NARROW * first.drop
-    narrow = [each for each in ranked[1:] if each[1].is_linear and each[1].drop > enough]
-    return narrow or ranked
+    of_any = NARROW if first.kind == CATCH_ALL else math.inf
+    narrow = [
+        each
+        for each in ranked[1:]
+        if each[1].is_linear
+        and each[1].drop > first.drop * (NARROW_SKY if each[1].family in OF_SKY else of_any)
+    ]
+    return _narrower(narrow) if narrow else ranked
 
 
 def _before_noise(

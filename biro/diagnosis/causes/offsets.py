@@ -20,12 +20,14 @@ from biro.diagnosis.causes.least_squares import (
 )
 from biro.diagnosis.causes.samples import Array, Complex, Index, Mask, ResidualSamples
 from biro.diagnosis.flag_command import flag_command, line_of
-from biro.display.formatting import first_few, percent, plain
+from biro.display.formatting import first_few, number_of, percent, plain
 
 MOST_SHARE = {"baseline": 0.15, "conjugated": 0.3, "offset": 0.3}
 """Part of the groups that may stand out: what most have in common has another cause."""
 NEAR_ONE = 0.2
 """Deviation from 1, and two errors, that the factor of what conjugation changes may have."""
+LEAST = 0.05
+"""Part of what the worst baseline explains, from which another is listed: the fit makes up for its error."""
 MIN_SHARE = 0.6
 """Part of what is explained that one antenna, baseline or channel must have for it to be named."""
 
@@ -168,22 +170,41 @@ def _after(samples: ResidualSamples, change: Complex, tangent: Array, is_model: 
 
 
 def _baseline_texts(samples: ResidualSamples, place: Index, factor: Complex, drops: Array) -> tuple[str, str]:
-    order = np.argsort(drops)[::-1][: np.count_nonzero(drops)]
-    texts = []
-    for group in order:
-        at = int(np.argmax(place == group))
-        gain = 1.0 + factor[group]
-        texts.append(
-            f"{_ends(samples, at)} (amplitude {percent(abs(gain) - 1.0, 2, '+')}, "
-            f"phase {plain(np.degrees(np.angle(gain)), 2, '+')} deg)"
-        )
-    word, verb = ("Baselines", "have") if len(order) > 1 else ("Baseline", "has")
-    lines = [line_of(samples, int(np.argmax(place == group)), "baseline") for group in order]
+    order = np.argsort(drops)[::-1]
+    order = order[drops[order] > LEAST * drops[order[0]]]
+    groups = {group: int(np.argmax(place == group)) for group in order.tolist()}
+    hands = {group: _hand(samples, place == group) for group in groups}
+    by_pair: dict[str, list[int]] = {}
+    for group, at in groups.items():
+        by_pair.setdefault(_ends(samples, at), []).append(group)
+    texts, lines = [], []
+    for ends, several in by_pair.items():
+        sizes = []
+        for group in several:
+            gain = 1.0 + factor[group]
+            size = f"amplitude {percent(abs(gain) - 1.0, 2, '+')}, phase {_degrees(gain)} deg"
+            sizes.append(f"{hands[group]} {size}".strip())
+            keys = ("baseline", *["correlation"] * (len(several) == 1 and bool(hands[group])))
+        texts.append(f"{ends} ({'; '.join(sizes)})")
+        lines.append(line_of(samples, groups[several[0]], *keys))
+    word, verb = ("Baselines", "have") if len(texts) > 1 else ("Baseline", "has")
+    it = "them" if len(texts) > 1 else "it"
     return (
         f"{word} {first_few(texts)} {verb} an error that antenna gains cannot explain.",
-        f"Flag the {word.lower()}{flag_command(samples, lines)}, or correct "
-        f"{'them' if len(order) > 1 else 'it'}.",
+        f"Flag the {word.lower()}{flag_command(samples, lines)}, or correct {it}.",
     )
+
+
+def _hand(samples: ResidualSamples, own: Mask) -> str:
+    """The correlation of some samples where they have one, and their baseline has others of the model."""
+    here = samples.correlation[own]
+    if np.ptp(here) or len(samples.corr_names) == 1:
+        return ""
+    return samples.corr_names[int(here[0])]
+
+
+def _degrees(gain: complex) -> str:
+    return plain(float(np.degrees(np.angle(gain))), 2, "+")
 
 
 def _conjugated_texts(
@@ -208,14 +229,24 @@ def _offset_texts(samples: ResidualSamples, place: Index, factor: Complex, drops
     first = np.array([int(np.argmax(place == group)) for group in groups[np.argsort(-drops[groups])][:200]])
     weight = drops[place[first]]
     size = float(np.sqrt(np.average(np.abs(factor[place[first]]) ** 2, weights=weight)))
-    where = [*_of_antennas(samples, first, weight), *_of_channels(samples, first, weight)]
-    text = (
-        f" {' in '.join(where)}" if where else f" {len(groups)} sets of one baseline, channel and correlation"
-    )
+    of_antennas, of_channels = _of_antennas(samples, first, weight), _of_channels(samples, first, weight)
+    where = [*of_antennas, *of_channels]
+    if not where:
+        ends, _, channel, corr = samples.position(int(first[0]))
+        n = number_of(len(groups), "combination")
+        where = [f"{n} of baseline, channel and correlation (largest {ends}, {channel}, {corr})"]
+    keys = ["baseline"] * _is_pair(of_antennas) + ["channel"] * bool(of_channels)
+    lines = [line_of(samples, int(first[0]), *keys)] if _is_pair(of_antennas) else []
+    command = flag_command(samples, lines) or " (`biro flag` finds interference)"
     return (
-        f"There is a constant offset of {plain(size)} Jy in the visibilities of{text}.",
-        "Flag these data (`biro flag` finds interference), or subtract the offset.",
+        f"There is a constant offset of {plain(size)} Jy in the visibilities of {' in '.join(where)}.",
+        f"Flag these data{command}, or subtract the offset.",
     )
+
+
+def _is_pair(of_antennas: list[str]) -> bool:
+    """Whether one baseline is named."""
+    return any(each.startswith("baseline ") for each in of_antennas)
 
 
 def _of_antennas(samples: ResidualSamples, first: Index, weight: Array) -> list[str]:

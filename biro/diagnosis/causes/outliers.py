@@ -82,8 +82,8 @@ def outlier_texts(samples: ResidualSamples, bad: Mask, level: float) -> tuple[st
     return (
         f"{len(order)} visibilities ({percent(len(order) / samples.n)}){where} are outliers: "
         f"{first_few(listed, '; ')}{'; and others' if len(order) > MOST_LISTED else ''}.",
-        f"Flag them{command or ' (`biro flag`)'}, or fit noise with outliers ([noise] distribution = "
-        '"student-t").',
+        f"Flag them{command or ' (`biro flag`)'} and fit again, because fainter outliers show only without "
+        'these. Or fit noise with outliers ([noise] distribution = "student-t").',
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.diagnosis.causes.fitted_sky import FittedSky
 from biro.diagnosis.causes.tangents import IS_TURNED, free_mixture
 from biro.diagnosis.flag_target import FlagTarget
 from biro.diagnosis.residual_data import ResidualData
@@ -71,6 +72,8 @@ class ResidualSamples:
         The data set in which samples can be flagged.
     utc_offset : float, s
         UTC minus the times of the data.
+    sky : FittedSky or None
+        The sky model, where it is known, whose changes may explain residuals.
     """
 
     parts: tuple[Partition, ...]
@@ -86,6 +89,7 @@ class ResidualSamples:
     turns: tuple[Complex | None, ...] = ()
     target: FlagTarget | None = field(default=None, kw_only=True)
     utc_offset: float = field(default=0.0, kw_only=True)
+    sky: FittedSky | None = field(default=None, kw_only=True)
 
     @classmethod
     def of(cls, data: Sequence[ResidualData], names: Sequence[str], most: int = MOST) -> ResidualSamples:
@@ -116,7 +120,9 @@ class ResidualSamples:
             for name, values, kind in zip(ARRAYS, whole, kinds, strict=True)
         }
         parts, turns = tuple(each.partition for each in data), tuple(each.turn for each in data)
-        return cls(parts=parts, names=tuple(names), turns=turns, target=None, utc_offset=0.0, **arrays)
+        return cls(
+            parts=parts, names=tuple(names), turns=turns, target=None, utc_offset=0.0, sky=None, **arrays
+        )
 
     @property
     def n(self) -> int:

@@ -200,8 +200,14 @@ def highest(own: ResidualSamples) -> ResidualSource | None:
     """A point at the highest peak of the residual images."""
     if own.n < MIN_SAMPLES or not np.ptp(own.uvw[:2]) > 0:
         return None
-    peaks, _ = _peaks(own, np.ones(own.n))
-    return ResidualSource(*peaks[0]) if peaks else None
+    peaks, _ = highest_few(own)
+    return peaks[0] if peaks else None
+
+
+def highest_few(own: ResidualSamples) -> tuple[list[ResidualSource], float]:
+    """Points at the highest peaks of the residual images, and how many places they are chosen from."""
+    peaks, places = _peaks(own, np.ones(own.n))
+    return [ResidualSource(*peak) for peak in peaks], places
 
 
 def fit_source(own: ResidualSamples, source: ResidualSource) -> tuple[float, float]:

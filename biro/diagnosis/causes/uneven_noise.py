@@ -158,8 +158,9 @@ def _time_text(samples: ResidualSamples, length: int, number: int) -> tuple[str,
         at = int(np.argmax(samples.slot == number))
         return f"at {samples.utc(first)} UTC", _flag(samples, at, "time")
     last = float(samples.times[min((number + 1) * length, len(samples.times)) - 1])
+    begin, end = samples.utc(first), samples.utc(last)
     return (
-        f"from {samples.utc(first)} to {samples.utc(last)} UTC",
+        f"at {begin} UTC" if begin == end else f"from {begin} to {end} UTC",
         "Scale the weights of these times (`--weights scatter`), or fit noise with outliers ([noise] "
         'distribution = "student-t").',
     )

@@ -307,12 +307,16 @@ class Laplace:
 
     def combinations(self, names: Sequence[str]) -> list[str]:
         """Each direction of `null` as a text: "a.I - 0.98 b.I", or what unknown gains leave open so."""
-        found = []
+        return list(self.open_directions(names))
+
+    def open_directions(self, names: Sequence[str]) -> dict[str, list[str]]:
+        """The parameters of each direction of `null`, by the text of `combinations`."""
+        found: dict[str, list[str]] = {}
         for direction in self.null:
             share = np.abs(direction / self.width)
             members = [names[int(i)] for i in np.flatnonzero(share > _SMALL * share.max())]
-            found.append(degeneracy(members) or _in_words(direction, self.width, names))
-        return list(dict.fromkeys(found))
+            found.setdefault(degeneracy(members) or _in_words(direction, self.width, names), members)
+        return found
 
     def _left_to(self, i: int | np.intp) -> float:
         """Curvature along a parameter at a limit, while the parameters inside their limits follow it."""

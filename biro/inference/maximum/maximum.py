@@ -208,6 +208,28 @@ class Maximum(Tabular):
         return self.laplace.combinations(self.names)
 
     @property
+    def without_effect(self) -> dict[str, list[str]]:
+        """Parameters that are 0 within their error, with those of their source that have no effect then.
+
+        Position angle and axis ratio of a source without a size are such parameters, and the place of a
+        source without brightness.
+        """
+        is_zero = {
+            _owner(column.name): column.name
+            for column, x, sigma, side in zip(
+                self.columns, self.laplace.theta, self.error, self.laplace.side, strict=True
+            )
+            if column.low == 0.0 and (x == 0.0 if side else np.isfinite(sigma) and x < sigma)
+        }
+        found: dict[str, set[str]] = {}
+        for members in self.laplace.open_directions(self.names).values():
+            owners = {_owner(name) for name in members}
+            zero = is_zero.get(owners.pop()) if len(owners) == 1 else None
+            if zero is not None:
+                found.setdefault(zero, set()).update(members)
+        return {zero: [name for name in self.names if name in members] for zero, members in found.items()}
+
+    @property
     def agreement(self) -> str:
         """How many of the climbs ended at this place, as a text."""
         words = f"starts ({self.n_search} from a search of the prior)" if self.searched else "starts"
@@ -349,13 +371,28 @@ class Maximum(Tabular):
             if self.intervals:
                 whose = "of all of them where a 95 % interval is given, else " + whose
             lines.append(f"{modes_warning(len(self.modes))}. The errors below are {whose}")
-        if self.unidentified:
-            lines.append(f"DEGENERATE: the data do not constrain {first_few(self.unidentified, '; ')}")
+        lines += self._open_lines()
         if not self.converged:
             lines.append(
                 f"NOT CONVERGED: another step would raise the log-posterior by {self.left:.2g}. Give other "
                 "starts, or use a sampler"
             )
+        return lines
+
+    def _open_lines(self) -> list[str]:
+        """What the data do not constrain, and parameters that are 0 and leave others without any effect."""
+        lines = []
+        for name, others in self.without_effect.items():
+            have = "has" if len(others) == 1 else "have"
+            lines.append(
+                f"UPPER LIMIT: {name} is 0 within its error, and {' and '.join(others)} then {have} no "
+                f"effect. Quote the interval of {name} as an upper limit, or write a simpler source"
+            )
+        known = {name for others in self.without_effect.values() for name in others}
+        directions = self.laplace.open_directions(self.names).items()
+        rest = [text for text, names in directions if not known.issuperset(names)]
+        if rest:
+            lines.append(f"DEGENERATE: the data do not constrain {first_few(rest, '; ')}")
         return lines
 
     @property
@@ -494,6 +531,11 @@ def _maximise(
     if maximum.unidentified:
         log.warning("not constrained by the data: %s", first_few(maximum.unidentified, "; "))
     return maximum
+
+
+def _owner(name: str) -> str:
+    """The source that a parameter belongs to: "jet" of "jet.spectral_index[0]"."""
+    return name.split("[")[0].rpartition(".")[0]
 
 
 def _interval_text(interval: Interval, side: int, digits: int) -> str:

@@ -36,6 +36,9 @@ LARGE = 1.0
 """A Newton step that would add more than this is followed by L-BFGS-B, with many parameters."""
 AT_END = 0.1
 """A parameter is put at an end of its prior where that costs less than this of the log-posterior."""
+NEAR_END = 0.02
+"""Part of the width of a prior within which a parameter may be put at its end: a size about 0, which changes
+visibilities by its square, is left anywhere below its error by a climb."""
 HIGHER = 0.1
 """A converged search goes on from a point that was higher by more than this of the log-posterior."""
 LINE_SEARCH: Array = np.concatenate([[2.0, 1.5], 0.5 ** np.arange(14)])
@@ -182,7 +185,7 @@ def at_ends(objective: Objective, theta: Array) -> NewtonPoint:
     end = np.where(gradient > 0.0, objective.high, objective.low)
     with np.errstate(invalid="ignore"):
         near = np.isfinite(end) & (np.abs(gradient * (end - theta)) < AT_END)
-        near &= np.abs(end - theta) < 1e-3 * objective.width
+        near &= np.abs(end - theta) < NEAR_END * objective.width
     # Each parameter is tried alone first: where its slope is near 0, the slope does not tell whether the
     # density is higher at a limit that is far away, such as that of a noise factor. And where the density
     # falls towards the limit, the maximum lies inside, however small the difference is.

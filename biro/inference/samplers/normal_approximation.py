@@ -72,8 +72,9 @@ def run_normal_approximation(target: Target, options: MaximumOptions, context: R
     maximum = _maximum(target, options, context)
     MaximumFile(context.folder).keep(maximum)
     if maximum.unidentified:
+        at_zero = first_few(f"{name} is 0 within its error; " for name in maximum.without_effect)
         raise LikelihoodError(
-            f"the data do not constrain {first_few(maximum.unidentified, ' or ')}. Fix or tie "
+            f"{at_zero}the data do not constrain {first_few(maximum.unidentified, ' or ')}. Fix or tie "
             "a parameter, give it a narrower prior, or use a sampler"
         )
     with doing(SAMPLING):

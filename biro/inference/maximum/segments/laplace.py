@@ -154,7 +154,11 @@ class SegmentLaplace:
 
     def combinations(self, names: Sequence[str]) -> list[str]:
         """Names of the parameters about which the data say nothing."""
-        return [names[int(i)] for i in np.flatnonzero(np.isnan(self.error))]
+        return list(self.open_directions(names))
+
+    def open_directions(self, names: Sequence[str]) -> dict[str, list[str]]:
+        """The parameter of each direction of `null`, by its name."""
+        return {names[int(i)]: [names[int(i)]] for i in np.flatnonzero(np.isnan(self.error))}
 
     def log_evidence(self, log_posterior: float) -> float | None:
         """ln Z by Laplace's formula, cut off by priors as if parameters were independent; or None."""
