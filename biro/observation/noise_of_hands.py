@@ -93,20 +93,19 @@ class NoiseOfHands:
         if not self.weighted > limit > 0.0:
             return ""
         both = " and ".join(self.names)
-        head = f"I: its noise is {self.weighted:.3g} times the noise from the weights, that of {both} "
-        head += f"{self.hands:.3g} times"
+        head = f"I: {self.weighted:#.3g} times the noise from the weights, {both} {self.hands:#.3g} times"
         shared = max(0.0, self.correlation) * self.hands**2
         if self.correlation > CHANCE * self.error and self.weighted**2 - shared < limit**2:
             return f"{head}, because {self._common()}"
         if self.plain < limit:
             return (
-                f"{head}, because {self._weights()}. Use --stokes I, the plain mean of {both}: its noise is "
-                f"{self.plain:.3g} times the noise from the weights"
+                f"{head}, because {self._weights()}. Use --stokes I, the plain mean of {both}, which has "
+                f"{self.plain:#.3g} times the noise from its weights"
             )
+        explained = math.sqrt(self.hands**2 + shared)
         return (
-            f"{head}. biro did not find the cause: the noise of {both} has the correlation "
-            f"{self.correlation:.2f}, which would make it {math.sqrt(self.hands**2 + shared):.3g} times, and "
-            f"that of their plain mean is {self.plain:.3g} times"
+            f"{head}. biro did not find the cause: the correlation {self.correlation:.2f} of {both} explains "
+            f"{explained:#.3g} times, and their plain mean has {self.plain:#.3g} times"
         )
 
     def _common(self) -> str:

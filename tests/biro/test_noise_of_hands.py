@@ -104,7 +104,7 @@ def test_what_has_no_cause_says_so() -> None:
     """Figures by hand: neither a correlation nor the plain mean explains 1.5 for 1."""
     result = NoiseOfHands(("RR", "LL"), 5000, 1.0, 1.5, 1.5, 1.4, 0.1, (1.0, 1.0), False)
     assert "biro did not find the cause" in result.remark()
-    assert "the correlation 0.10, which would make it 1.05 times" in result.remark()
+    assert "the correlation 0.10 of RR and LL explains 1.05 times" in result.remark()
 
 
 def test_one_hand_alone_is_not_compared() -> None:
