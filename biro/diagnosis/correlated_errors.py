@@ -89,13 +89,24 @@ def error_factor(
         for k, root in enumerate(roots)
     ]
     residuals = [each.scaled / each.factor for each in data]
-    return factor_of([each.partition for each in data], residuals, slopes)
+    models = [np.asarray(each.model, np.complex128) for each in data]
+    ratio = error_ratios([each.partition for each in data], residuals, slopes, models)
+    ratio = ratio[np.isfinite(ratio)]
+    return (
+        ErrorFactor(math.sqrt(float(np.mean(ratio**2))), float(ratio.max())) if ratio.size else ErrorFactor()
+    )
 
 
-def factor_of(
-    partitions: Sequence[Partition], residuals: Sequence[Grid], slopes: Sequence[Sequence[Grid]]
-) -> ErrorFactor:
-    """By how much errors are too small, from residuals and derivatives in units of the noise of the fit.
+def error_ratios(
+    partitions: Sequence[Partition],
+    residuals: Sequence[Grid],
+    slopes: Sequence[Sequence[Grid]],
+    models: Sequence[Grid],
+) -> Array:
+    """Errors under correlated residuals over errors of the fit, from derivatives in units of its noise.
+
+    The larger ratio counts of the residuals r, as a source near the phase centre makes them, and of
+    r V^* / |V|, in which errors of gains and closure errors do not turn with the model V.
 
     Parameters
     ----------
@@ -104,7 +115,24 @@ def factor_of(
         (D - V) sqrt(w) / s; 0 where a visibility does not count.
     slopes : sequence of sequences of complex128 (n_row, n_chan, n_corr)
         dV/dtheta sqrt(w) / s of each parameter, for each partition; scales of parameters do not matter.
+    models : sequence of complex (n_row, n_chan, n_corr)
+        V; its phase alone matters.
+
+    Returns
+    -------
+    float64 (n_param,)
+        NaN of a parameter that changes no visibility, as a noise factor.
     """
+    phases = [np.exp(-1j * np.angle(model)) for model in models]
+    turned = [r * phase for r, phase in zip(residuals, phases, strict=True)]
+    own = [[slope * phase for slope in each] for each, phase in zip(slopes, phases, strict=True)]
+    return np.fmax(_ratios(partitions, residuals, slopes), _ratios(partitions, turned, own))
+
+
+def _ratios(
+    partitions: Sequence[Partition], residuals: Sequence[Grid], slopes: Sequence[Sequence[Grid]]
+) -> Array:
+    """The ratios of residuals and derivatives whose phases are as they are."""
     n = len(slopes[0]) if slopes else 0
     information, spread = np.zeros((2, n, n))
     units = [_Units.of(residual) for residual in residuals]
@@ -122,8 +150,11 @@ def factor_of(
             spread += (unit.whole**2 / unit.inner**2 - 1.0) * power + (flat.conj() @ smooth.T).real
             shared.add(part, own)
         spread += shared.spread()
-    moved = np.diag(information) > 0.0  # what changes no visibility is a noise factor, say
-    return _factor(*(matrix[np.ix_(moved, moved)] for matrix in (information, spread)))
+    moved = np.flatnonzero(np.diag(information) > 0.0)
+    ratio = np.full(n, np.nan)
+    if moved.size:
+        ratio[moved] = _of_matrices(*(matrix[np.ix_(moved, moved)] for matrix in (information, spread)))
+    return ratio
 
 
 def same_fields(partitions: Sequence[Partition]) -> list[list[int]]:
@@ -262,13 +293,12 @@ def _correlated(grid: Grid, lags: Array) -> Grid:
     return np.asarray(fft.ifft2(values, axes=(1, 2))[:, :n_time, :n_chan])
 
 
-def _factor(information: Array, spread: Array) -> ErrorFactor:
-    """Errors under correlated residuals over errors of the fit, from matrices float64 (n_param, n_param)."""
-    if not information.size:
-        return ErrorFactor()
+def _of_matrices(information: Array, spread: Array) -> Array:
+    """Square roots of the diagonals of H^-1 M H^-1 over those of H^-1, H scaled to a diagonal of 1."""
+    scale = np.sqrt(np.diag(information))
+    information, spread = (matrix / np.outer(scale, scale) for matrix in (information, spread))
     values, vectors = np.linalg.eigh(information)
     kept = values > 1e-6 * values.max()
     inverse = (vectors[:, kept] / values[kept]) @ vectors[:, kept].T
     stated, robust = np.diag(inverse), np.diag(inverse @ spread @ inverse)
-    ratio = robust[stated > 0.0] / stated[stated > 0.0]
-    return ErrorFactor(*(math.sqrt(max(float(of(ratio)), 0.0)) for of in (np.mean, np.max)))
+    return np.sqrt(np.divide(np.maximum(robust, 0.0), stated, out=np.ones_like(stated), where=stated > 0.0))

@@ -249,7 +249,7 @@ def _result(search: Search, beam: SkyModel | None, reason: str) -> FoundSources:
         float(np.sqrt(search.variance)),
         reason,
         search.reduced_chi2,
-        search.error_factor,
+        float(np.sqrt(np.mean(search.error_ratios**2))),
         tuple(lines_of(search.data.smearing, observation.labels)),
         search.explained.gain_error,
         search.explained.noise,

@@ -103,8 +103,9 @@ class FoundSources(Tabular):
     reduced_chi2 : float
         chi2 / 2N of Stokes I, with the weights as they are.
     error_factor : float
-        By which the errors were multiplied, because residuals are correlated beyond errors of gains; a fit of
-        `sky` states the factor by the same definition (`biro.diagnosis.correlated_errors`).
+        Root mean square of the factors by which the errors were multiplied, because residuals are correlated
+        beyond errors of gains. A fit of `sky` states it by the same definition
+        (`biro.diagnosis.correlated_errors`).
     smearing : tuple of str
         Whether the sources were fitted as averages over integrations and channels, and why.
     gain_error : float
@@ -167,7 +168,7 @@ class FoundSources(Tabular):
 
     @property
     def coherence(self) -> float:
-        """Variance of parameters over that with independent residuals, the square of `error_factor`."""
+        """Mean variance of parameters over that with independent residuals, the square of `error_factor`."""
         return self.error_factor**2
 
     @property
@@ -216,8 +217,8 @@ class FoundSources(Tabular):
             lines.append(self._gain_line())
         if self.error_factor > EFFECT:
             lines.append(
-                f"the errors above are already multiplied by {plain(self.error_factor)}, because residuals "
-                "are correlated beyond gain errors: by closure errors, or structure that the model lacks"
+                f"the errors above are already multiplied, by {plain(self.error_factor)} on average, because "
+                "residuals are correlated beyond gain errors (closure errors or structure that the model lacks)"
             )
         fixed = "" if any(s.spectral_index_err for s in self.sources) else ". Spectral indices are fixed at 0"
         lines.append(f"fitted: free parameters, of all sources together{fixed}")

@@ -17,7 +17,7 @@ from biro.source_finding.changes import ModelChanges
 from biro.source_finding.evidence import DetectionEvidence
 from biro.source_finding.fitting.beam_factors import SeenThrough, seen_through
 from biro.source_finding.fitting.component import Component, Kind
-from biro.source_finding.fitting.correlated import correlated_error_factor
+from biro.source_finding.fitting.correlated import correlated_error_ratios
 from biro.source_finding.fitting.gain_noise import GainNoise
 from biro.source_finding.fitting.search_data import averaged
 from biro.source_finding.fitting.source_fit import ComponentFit, SourceFit
@@ -341,24 +341,23 @@ class Search:
 
     def sources(self) -> tuple[FoundSource, ...]:
         """Brightest first, with errors for noise as large, and as correlated, as the residuals."""
-        inverse = self._fit.covariance
+        ratio, inverse = self.error_ratios, self._fit.covariance
+        covariance = np.outer(ratio, ratio) * inverse
         if self._gains is None:
-            covariance = self.variance * self.error_factor**2 * inverse
+            covariance *= self.variance
         else:
             spread = self.data.spread(self.components, self._gains) if self._is_final else 0.0 * inverse
-            covariance = self.explained.noise**2 * (
-                self.error_factor**2 * inverse + inverse @ spread @ inverse
-            )
+            covariance = self.explained.noise**2 * (covariance + inverse @ spread @ inverse)
         return described(self.components, covariance, self.centre[1], spectral=self.data.spectral)
 
     @property
-    def error_factor(self) -> float:
-        """By how much correlated residuals make errors larger, errors of gains taken out; 1 for noise."""
+    def error_ratios(self) -> NDArray[np.float64]:
+        """By how much correlated residuals make each error larger, errors of gains taken out; 1 for noise."""
         left: Sequence[Vis] = self._left
         noise = float(np.sqrt(self.variance))
         if self._gains is not None:
             left, noise = self.explained.left, self.explained.noise
-        return correlated_error_factor(self.data, self.components, left, noise)
+        return correlated_error_ratios(self.data, self.components, left, noise)
 
     def _seen(self, observation: Observation) -> SeenThrough | None:
         """The beams of an observation of these partitions."""

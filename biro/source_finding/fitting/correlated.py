@@ -5,20 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
-from biro.diagnosis.correlated_errors import factor_of
+from biro.diagnosis.correlated_errors import error_ratios
 from biro.observation.stokes import PSEUDO_I, form_stokes
 from biro.source_finding.fitting.component import Component, n_param
 from biro.source_finding.fitting.visibility_data import Vis, VisibilityData
 
+Array = NDArray[np.float64]
 MOST_DERIVATIVES = 1 << 25
 """Visibilities times parameters of which derivatives are held; of more, every n-th baseline is taken."""
 
 
-def correlated_error_factor(
+def correlated_error_ratios(
     data: VisibilityData, components: Sequence[Component], left: Sequence[Vis], noise: float
-) -> float:
-    """The factor of `biro.diagnosis.correlated_errors.factor_of`, which a fit of the model states, too; >= 1.
+) -> Array:
+    """By how much the error of each parameter grows, float64 (n_param,), 1 or more.
+
+    A fit of the model states the same ratios (`biro.diagnosis.correlated_errors.error_ratios`).
 
     Parameters
     ----------
@@ -31,22 +35,23 @@ def correlated_error_factor(
     """
     n = sum(n_param(component, data.spectral) for component in components)
     if not n or not noise > 0.0:
-        return 1.0
+        return np.ones(n)
     every = np.unique(np.concatenate([chunk.baseline for chunk in data.chunks]))
     step = -(-n * data.n_vis // MOST_DERIVATIVES)
     kept = [np.searchsorted(every, chunk.baseline) % step == 0 for chunk in data.chunks]
-    some = [
-        np.stack([r * chunk.root, *chunk.jacobian(components, data.spectral)[1][:n]])[:, these]
-        for chunk, r, these in zip(data.chunks, left, kept, strict=True)
-    ]
+    some = []
+    for chunk, r, these in zip(data.chunks, left, kept, strict=True):
+        model, jacobian = chunk.jacobian(components, data.spectral)
+        some.append(np.stack([model, r * chunk.root / noise, *jacobian[:n] / noise])[:, these])
     values, taken = np.concatenate(some, axis=1), np.concatenate(kept)
     part, row, chan = (place[taken] for place in data.places)
     parts, _ = form_stokes(data.partitions, PSEUDO_I)
-    residuals, slopes = [], []
+    models, residuals, slopes = [], [], []
     for i, one in enumerate(parts):
         here = part == i
-        grid = np.zeros((n + 1, *one.vis.shape), np.complex128)
-        grid[:, row[here], chan[here], 0] = values[:, here] / noise
-        residuals.append(grid[0])
-        slopes.append([*grid[1:]])
-    return max(1.0, float(np.nan_to_num(factor_of(parts, residuals, slopes).rms, nan=1.0)))
+        grid = np.zeros((n + 2, *one.vis.shape), np.complex128)
+        grid[:, row[here], chan[here], 0] = values[:, here]
+        models.append(grid[0])
+        residuals.append(grid[1])
+        slopes.append([*grid[2:]])
+    return np.fmax(1.0, error_ratios(parts, residuals, slopes, models))
