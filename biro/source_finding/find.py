@@ -34,6 +34,7 @@ from biro.source_finding.fitting.component import Component
 from biro.source_finding.fitting.source_fit import Stopped
 from biro.source_finding.found_sources import FoundSources
 from biro.source_finding.outliers import count
+from biro.source_finding.phase_coherence import phase_coherence
 from biro.source_finding.proposed_model import limits_of, propose
 from biro.source_finding.search import Search
 
@@ -129,9 +130,18 @@ def find_sources(
             search.stop()
             found = _result(search, beam, "the search was interrupted")
             return _unfinished(found, error, flag, "")
-        if not search.components:
-            raise InputError(f"no source found: {reason}")
+        if not search.components or any(each.flux <= 0.0 for each in search.components):
+            raise InputError(_no_source(search, reason))
         return _checked(search, _result(search, beam, reason), beam, flag)
+
+
+def _no_source(search: Search, reason: str) -> str:
+    """Why there is no source, in one line."""
+    if search.components:
+        reason = "the flux of the best component is negative once all data are fitted"
+    coherence = phase_coherence(search.data)
+    why = "" if coherence is None else coherence.remark()
+    return f"no source found: {reason}{f'. {why}' if why else ''}"
 
 
 def _checked(search: Search, found: FoundSources, beam: SkyModel | None, flag: StopFlag) -> FoundSources:

@@ -218,7 +218,7 @@ class FoundSources(Tabular):
         if self.error_factor > EFFECT:
             lines.append(
                 f"the errors above are already multiplied, by {plain(self.error_factor)} on average, because "
-                "residuals are correlated beyond gain errors (closure errors or structure that the model lacks)"
+                "residuals are correlated beyond gain errors (closure errors, or structure that is not found)"
             )
         fixed = "" if any(s.spectral_index_err for s in self.sources) else ". Spectral indices are fixed at 0"
         lines.append(f"fitted: free parameters, of all sources together{fixed}")
