@@ -30,7 +30,7 @@ class PhaseCoherence(NamedTuple):
     calibrated : float
         The highest of all positions.
     with_free_phases : float
-        With a phase of each antenna in each scan, which include the position.
+        With a phase of each antenna in each scan, of a source close to the phase centre.
     """
 
     calibrated: float
@@ -42,8 +42,8 @@ class PhaseCoherence(NamedTuple):
             return ""
         return (
             "The phases of the antennas are not calibrated: relative to a point source, their mean cosine is "
-            f"{self.calibrated:.2f}, but {self.with_free_phases:.2f} with a free phase of each antenna in each "
-            "scan. Self-calibrate first, or write a model and fit closures (biro fit --gains closures)"
+            f"{self.calibrated:.2f}, but {self.with_free_phases:.2f} with a free phase of each antenna in "
+            "each scan. Self-calibrate first, or write a model and fit closures (biro fit --gains closures)"
         )
 
 

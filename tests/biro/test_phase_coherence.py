@@ -53,7 +53,7 @@ def test_a_calibrated_point_needs_no_phases() -> None:
 
 
 def test_phases_that_are_not_calibrated_are_named() -> None:
-    found = coherence(POINT, np.ones(1), 3.0)
+    found = coherence(np.zeros((1, 2)), np.ones(1), 3.0)
     # Phases of antennas are fitted: what is left is the noise, cos(0.05) = 0.999.
     assert found.with_free_phases == pytest.approx(0.999, abs=0.005)
     assert found.calibrated < 0.4
