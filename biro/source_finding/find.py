@@ -14,7 +14,7 @@ import numpy as np
 from biro.diagnosis.diagnosis import Diagnosis, diagnose
 from biro.diagnosis.partition_fit import residual_over_thermal
 from biro.diagnosis.verdict_text import HOLDS, TOO_SMALL
-from biro.display.formatting import FLUXES, unit_for
+from biro.display.formatting import FLUXES, number_of, unit_for
 from biro.display.progress import Bar, bar, showing
 from biro.errors import InputError
 from biro.imaging.imager import ImagingOptions
@@ -190,7 +190,7 @@ def _search(search: Search, threshold: float | None, max_sources: int, thermal: 
         for _ in range(MOST_ROUNDS):
             if not search.leave_out():
                 break
-            log.log(NOTICE, "%d outliers are left out", count(search.left_out))
+            log.log(NOTICE, "left out: %s", number_of(count(search.left_out), "outlier"))
             reason = _steps(search, threshold, max_sources, shown)
         if threshold is not None or not search.has_any:
             return reason
