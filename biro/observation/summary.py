@@ -395,8 +395,8 @@ def _noise_lines(noise: Mapping[str, Noise]) -> list[str]:
         return ["  noise         not measured: no neighbouring times"]
     unit = unit_for((value for item in known.values() for value in (item.measured, item.stated)), FLUXES)
     lines = [
-        "  noise         rms of the real part and of the imaginary part of one visibility (1.48 times the median, "
-        "without outliers)",
+        "  noise         rms of the real part and of the imaginary part of one visibility, from the median "
+        "(outliers do not count)",
         f"    {'':<18}{'measured':>20}{'from weights':>16}{'ratio':>10}",
     ]
     for name, item in known.items():
