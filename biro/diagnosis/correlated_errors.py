@@ -8,7 +8,9 @@ variance c s^2/W and of the correlation R give
 
 R(k_time, k_chan, corr) is the mean product of residuals of a baseline so many times and channels apart, of
 the same or of different correlations, over their mean square c', outliers clipped: from all data, as far as
-it is certain.
+it is certain. Lags in time are taken together, 1, 2 to 3, 4 to 7, and so on, because a weak correlation over
+many times is not certain at any one lag. Partitions of the same times, such as spectral windows, have a
+correlation with each other that depends on the lag in time alone (`biro.diagnosis.shared_errors`).
 """
 
 from __future__ import annotations
@@ -22,9 +24,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import fft
 
+from biro.diagnosis.lags import LONGEST, SURE, lag_ranges
 from biro.diagnosis.residual_data import ResidualData
-from biro.diagnosis.whiteness import clip
+from biro.diagnosis.shared_errors import SharedErrors
+from biro.diagnosis.whiteness import CERTAIN, clip
 from biro.observation.noise import sigma_of
+from biro.observation.partition import Partition
 
 Array = NDArray[np.float64]
 Grid: TypeAlias = NDArray[np.complex128]
@@ -33,10 +38,6 @@ MOST_PARAMETERS = 40
 """With more, no derivatives are taken: two predictions for each."""
 STEP = 0.3
 """Step of derivatives, in sigmas: visibilities are straight over it, and change by more than rounding."""
-SURE = 2.0
-"""Standard deviations of the correlation at a lag, below which it and those at longer lags count as 0."""
-LONGEST = 64
-"""Times, or channels, apart that are looked at."""
 
 
 class ErrorFactor(NamedTuple):
@@ -81,21 +82,124 @@ def error_factor(
     known = np.flatnonzero(np.isfinite(sd) & (sd > 0.0))
     if not 0 < known.size <= MOST_PARAMETERS:
         return ErrorFactor()
-    information, spread = np.zeros((2, known.size, known.size))
     derivatives = [_derivative(predict, theta, i, sd[i], box) for i in known]
-    for k, each in enumerate(data):
-        root = np.sqrt(each.partition.weight, dtype=np.float64) / each.factor
-        slopes = [sd[i] * derivative[k] * root for i, derivative in zip(known, derivatives, strict=True)]
-        residual = each.scaled / each.factor
-        clipped = clip(residual, sigma_of(residual[root > 0.0]))
-        whole, inner = (float(np.mean(np.abs(r[root > 0.0]) ** 2)) / 2.0 for r in (residual, clipped))
-        grids, lags = [_grid(each, slope) for slope in slopes], _correlations(_grid(each, clipped))
-        flat = np.array([grid.ravel() for grid in grids])
-        smooth = np.array([_correlated(grid, lags).ravel() for grid in grids])
-        information += (flat.conj() @ flat.T).real
-        spread += (flat.conj() @ ((whole - inner) * flat + inner * smooth).T).real
-    moved = np.diag(information) > 0.0  # what changes no visibility is a noise factor, say
-    return _factor(*(matrix[np.ix_(moved, moved)] for matrix in (information, spread)))
+    roots = [np.sqrt(each.partition.weight, dtype=np.float64) / each.factor for each in data]
+    slopes = [
+        [sd[i] * derivative[k] * root for i, derivative in zip(known, derivatives, strict=True)]
+        for k, root in enumerate(roots)
+    ]
+    residuals = [each.scaled / each.factor for each in data]
+    models = [np.asarray(each.model, np.complex128) for each in data]
+    ratio = error_ratios([each.partition for each in data], residuals, slopes, models)
+    ratio = ratio[np.isfinite(ratio)]
+    return (
+        ErrorFactor(math.sqrt(float(np.mean(ratio**2))), float(ratio.max())) if ratio.size else ErrorFactor()
+    )
+
+
+def error_ratios(
+    partitions: Sequence[Partition],
+    residuals: Sequence[Grid],
+    slopes: Sequence[Sequence[Grid]],
+    models: Sequence[Grid],
+) -> Array:
+    """Errors under correlated residuals over errors of the fit, from derivatives in units of its noise.
+
+    The larger ratio counts of the residuals r, as a source near the phase centre makes them, and of
+    r V^* / |V|, in which errors of gains and closure errors do not turn with the model V.
+
+    Parameters
+    ----------
+    partitions : sequence of Partition
+    residuals : sequence of complex128 (n_row, n_chan, n_corr)
+        (D - V) sqrt(w) / s; 0 where a visibility does not count.
+    slopes : sequence of sequences of complex128 (n_row, n_chan, n_corr)
+        dV/dtheta sqrt(w) / s of each parameter, for each partition; scales of parameters do not matter.
+    models : sequence of complex (n_row, n_chan, n_corr)
+        V; its phase alone matters.
+
+    Returns
+    -------
+    float64 (n_param,)
+        NaN of a parameter that changes no visibility, as a noise factor.
+    """
+    phases = [np.exp(-1j * np.angle(model)) for model in models]
+    turned = [r * phase for r, phase in zip(residuals, phases, strict=True)]
+    own = [[slope * phase for slope in each] for each, phase in zip(slopes, phases, strict=True)]
+    return np.fmax(_ratios(partitions, residuals, slopes), _ratios(partitions, turned, own))
+
+
+def _ratios(
+    partitions: Sequence[Partition], residuals: Sequence[Grid], slopes: Sequence[Sequence[Grid]]
+) -> Array:
+    """The ratios of residuals and derivatives whose phases are as they are."""
+    n = len(slopes[0]) if slopes else 0
+    information, spread = np.zeros((2, n, n))
+    units = [_Units.of(residual) for residual in residuals]
+    for some in same_fields(partitions):
+        shared = SharedErrors([partitions[i] for i in some], [units[i].clipped for i in some], n)
+        for i in some:
+            part, unit = partitions[i], units[i]
+            own = [unit.inner * slope for slope in slopes[i]]
+            lags = _correlations(_grid(part, unit.clipped))
+            grids = [_grid(part, slope) for slope in own]
+            flat = np.array([grid.ravel() for grid in grids])
+            smooth = np.array([_correlated(grid, lags).ravel() for grid in grids])
+            power = (flat.conj() @ flat.T).real
+            information += power / unit.inner**2
+            spread += (unit.whole**2 / unit.inner**2 - 1.0) * power + (flat.conj() @ smooth.T).real
+            shared.add(part, own)
+        spread += shared.spread()
+    moved = np.flatnonzero(np.diag(information) > 0.0)
+    ratio = np.full(n, np.nan)
+    if moved.size:
+        ratio[moved] = _of_matrices(*(matrix[np.ix_(moved, moved)] for matrix in (information, spread)))
+    return ratio
+
+
+def same_fields(partitions: Sequence[Partition]) -> list[list[int]]:
+    """Numbers of the partitions of each field."""
+    fields: dict[str, list[int]] = {}
+    for i, part in enumerate(partitions):
+        fields.setdefault(part.field, []).append(i)
+    return list(fields.values())
+
+
+def shared_remark(data: Sequence[ResidualData]) -> str:
+    """A line on residuals that partitions of one field have in common; "" where that is not certain."""
+    found, n = None, 0
+    for some in same_fields([each.partition for each in data]):
+        clipped = [_Units.of(data[i].scaled).clipped for i in some]
+        shared = SharedErrors([data[i].partition for i in some], clipped, 0)
+        if found is None or shared.certainty > found.certainty:
+            found, n = shared, len(some)
+    if found is None or not found.certainty > CERTAIN:
+        return ""
+    return (
+        f"RESIDUALS OF {n} PARTITIONS ARE CORRELATED with each other: {found.rho[0]:.2g} at the same time, "
+        f"significance {found.certainty:.0f} sigma. Closure errors of baselines, or structure that the model "
+        "lacks, are common to all of them"
+    )
+
+
+class _Units(NamedTuple):
+    """Residuals over the rms of their real parts, outliers clipped; this rms, and that of all residuals."""
+
+    clipped: Grid
+    inner: float
+    whole: float
+
+    @classmethod
+    def of(cls, residual: Grid) -> _Units:
+        counts = residual != 0
+        clipped = clip(residual, sigma_of(residual[counts]))
+        inner, whole = (_rms(values[counts]) for values in (clipped, residual))
+        return cls(clipped / inner, inner, whole)
+
+
+def _rms(values: Grid) -> float:
+    """Rms of the real part of complex values; 1 of none."""
+    return math.sqrt(float(np.mean(np.abs(values) ** 2)) / 2.0) if values.size else 1.0
 
 
 def _derivative(
@@ -112,16 +216,15 @@ def _derivative(
     return [(b - a) / width for a, b in zip(before, after, strict=True)]
 
 
-def _baselines(data: ResidualData) -> NDArray[np.int64]:
+def _baselines(part: Partition) -> NDArray[np.int64]:
     """Number of the baseline of each row, int64 (n_row,)."""
-    part = data.partition
     pair = part.antenna1.astype(np.int64) * part.n_antenna + part.antenna2
     return np.asarray(np.unique(pair, return_inverse=True)[1])
 
 
-def _grid(data: ResidualData, values: NDArray[np.complexfloating]) -> Grid:
+def _grid(part: Partition, values: NDArray[np.complexfloating]) -> Grid:
     """Values of rows as (n_baseline, n_time, n_chan, n_corr), 0 where there is none."""
-    baseline, part = _baselines(data), data.partition
+    baseline = _baselines(part)
     n_baseline = int(baseline.max(initial=-1)) + 1
     grid = np.zeros((n_baseline, len(part.times), *values.shape[1:]), np.complex128)
     counts = part.row_weight > 0  # no copy takes the place of the row that it repeats
@@ -133,22 +236,34 @@ def _correlations(grid: Grid) -> Array:
     """R by lags in time and in channels, and of the same or of different correlations: float64 (., ., 2)."""
     n_time, n_chan = (min(n, LONGEST) for n in grid.shape[1:3])
     n_lag = next((k for k in range(1, n_chan) if _certainty(grid, 0, k) < SURE), n_chan)
-    found = []
-    for k_time in range(n_time):
-        some = np.array([[_lag(grid, k_time, k, h) for h in (False, True)] for k in range(n_lag)])
-        if k_time and some[..., 1].sum() < SURE * math.sqrt(np.count_nonzero(some[..., 1])):
+    found: list[Array] = []
+    for lags in lag_ranges(n_time):
+        some = np.array(
+            [
+                [np.sum([_lag(grid, k_time, k, h) for k_time in lags], axis=0) for h in (False, True)]
+                for k in range(n_lag)
+            ]
+        )
+        rho, certainty = _ratio(some[..., 0], some[..., 1]), _ratio(some[..., 0], np.sqrt(some[..., 2]))
+        if lags.start and certainty.sum() < SURE * math.sqrt(np.count_nonzero(certainty)):
             break
-        found.append(some[..., 0])
+        found += [rho] * len(lags)
     return np.array(found)
+
+
+def _ratio(values: Array, others: Array) -> Array:
+    """Values over others, and 0 over 0."""
+    return np.divide(values, others, out=np.zeros_like(values), where=others > 0.0)
 
 
 def _certainty(grid: Grid, k_time: int, k_chan: int) -> float:
     """Standard deviations of the correlation of the same hands at a lag."""
-    return _lag(grid, k_time, k_chan, False)[1]
+    product, _, square = _lag(grid, k_time, k_chan, False)
+    return product / math.sqrt(square) if square > 0.0 else 0.0
 
 
-def _lag(grid: Grid, k_time: int, k_chan: int, differ: bool) -> tuple[float, float]:
-    """R at one lag, and how certain it is in standard deviations; 0 of nothing."""
+def _lag(grid: Grid, k_time: int, k_chan: int, differ: bool) -> tuple[float, float, float]:
+    """Sum of products at one lag, of the powers of both, and the variance of the first by chance."""
     n_time, n_chan, n_corr = grid.shape[1:]
     first, second = grid[:, k_time:, k_chan:], grid[:, : n_time - k_time, : n_chan - k_chan]
     product, power, square = 0.0, 0.0, 0.0
@@ -159,9 +274,7 @@ def _lag(grid: Grid, k_time: int, k_chan: int, differ: bool) -> tuple[float, flo
         product += float(np.sum(each.real))
         square += 0.5 * float(np.sum(np.abs(each) ** 2))
         power += 0.5 * float(np.sum(np.abs(first[both]) ** 2) + np.sum(np.abs(other[both]) ** 2))
-    if not square > 0.0:
-        return 0.0, 0.0
-    return product / power, product / math.sqrt(square)
+    return product, power, square
 
 
 def _correlated(grid: Grid, lags: Array) -> Grid:
@@ -180,13 +293,12 @@ def _correlated(grid: Grid, lags: Array) -> Grid:
     return np.asarray(fft.ifft2(values, axes=(1, 2))[:, :n_time, :n_chan])
 
 
-def _factor(information: Array, spread: Array) -> ErrorFactor:
-    """Errors under correlated residuals over errors of the fit, from matrices float64 (n_param, n_param)."""
-    if not information.size:
-        return ErrorFactor()
+def _of_matrices(information: Array, spread: Array) -> Array:
+    """Square roots of the diagonals of H^-1 M H^-1 over those of H^-1, H scaled to a diagonal of 1."""
+    scale = np.sqrt(np.diag(information))
+    information, spread = (matrix / np.outer(scale, scale) for matrix in (information, spread))
     values, vectors = np.linalg.eigh(information)
     kept = values > 1e-6 * values.max()
     inverse = (vectors[:, kept] / values[kept]) @ vectors[:, kept].T
     stated, robust = np.diag(inverse), np.diag(inverse @ spread @ inverse)
-    ratio = robust[stated > 0.0] / stated[stated > 0.0]
-    return ErrorFactor(*(math.sqrt(max(float(of(ratio)), 0.0)) for of in (np.mean, np.max)))
+    return np.sqrt(np.divide(np.maximum(robust, 0.0), stated, out=np.ones_like(stated), where=stated > 0.0))

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from biro.diagnosis.causes.all_causes import find_causes
 from biro.diagnosis.causes.fitted_sky import OtherModels
-from biro.diagnosis.correlated_errors import ErrorFactor, error_factor
+from biro.diagnosis.correlated_errors import ErrorFactor, error_factor, shared_remark
 from biro.diagnosis.data_faults import fault_lines, without_copies
 from biro.diagnosis.feed_frame import turns_of
 from biro.diagnosis.finding import Finding
@@ -122,14 +122,16 @@ def diagnose(
     said = factor if of_others > 1.0 else 1.0
     largest = largest if seen.of_copies == 1.0 else math.nan
     otherwise = _otherwise(seen.faults, conflicts)
-    lines = lines_of(seen.fits, seen.findings, seen.remarks, said, largest, otherwise=otherwise)
+    remarks = [*seen.remarks, seen.shared] if seen.shared and said > EFFECT else seen.remarks
+    lines = lines_of(seen.fits, seen.findings, remarks, said, largest, otherwise=otherwise)
     return Diagnosis(seen.fits, (*seen.faults, *conflicts, *lines), seen.findings, factor)
 
 
 class _Diagnosed(NamedTuple):
     """What a diagnosis finds at one theta, whatever the posterior about it; see `Diagnosis`.
 
-    `of_copies` is by how much copies of rows make errors too small.
+    `of_copies` is by how much copies of rows make errors too small, `shared` is a line on what residuals of
+    several partitions have in common.
     """
 
     fits: tuple[PartitionFit, ...]
@@ -137,6 +139,7 @@ class _Diagnosed(NamedTuple):
     findings: tuple[Finding, ...] = ()
     faults: tuple[str, ...] = ()
     of_copies: float = 1.0
+    shared: str = ""
 
 
 _SEEN: WeakKeyDictionary[object, tuple[bytes, _Diagnosed]] = WeakKeyDictionary()
@@ -162,7 +165,8 @@ def _looked_for(likelihood: object, theta: Array) -> _Diagnosed:
     data, of_copies = without_copies(data)
     fits = [_measured(fit, each) if fit.n_vis else fit for fit, each in zip(fits, data, strict=True)]
     findings = _findings(likelihood, theta, data, fits)
-    return _Diagnosed(tuple(fits), tuple(remarks), tuple(findings), tuple(faults), of_copies)
+    shared = "" if any(fit.n_closure for fit in fits) else shared_remark(data)
+    return _Diagnosed(tuple(fits), tuple(remarks), tuple(findings), tuple(faults), of_copies, shared)
 
 
 def _otherwise(faults: Sequence[str], conflicts: Sequence[str]) -> str:
@@ -309,7 +313,7 @@ def _total(likelihood: ResidualLikelihood, seen: _Diagnosed, theta: Array, sd: A
     product = max(of_time, default=1.0) * math.prod(others)
     wrong = certainty(fits) > CERTAIN or product > EFFECT or any(fit.by_channel > CERTAIN for fit in fits)
     off = [fit for fit in fits if fit.is_far and not fit.is_fitted]
-    if not (wrong or off or findings or any(line.startswith(HANDS) for line in remarks)):
+    if not (wrong or off or findings or seen.shared or any(line.startswith(HANDS) for line in remarks)):
         return 1.0, math.nan
     if off:
         product *= max(fit.rms / fit.noise_factor for fit in off)

@@ -231,6 +231,18 @@ def fit_lines(fits: Sequence[PartitionFit]) -> list[str]:
     return [*_of_many(fits), *_thermal_of_many(known), *why]
 
 
+def residual_over_thermal(fits: Sequence[PartitionFit]) -> tuple[float, bool]:
+    """Residual rms of all partitions over their thermal noise, and whether that is the least it can be.
+
+    NaN where the thermal noise of none could be measured.
+    """
+    known = [fit for fit in fits if fit.thermal > 0.0 and fit.n_vis]
+    powers = [fit.n_vis * fit.reduced_chi2 for fit in known]
+    thermal = sum(power * fit.thermal**2 for power, fit in zip(powers, known, strict=True))
+    ratio = math.sqrt(sum(powers) / thermal) if thermal > 0.0 else math.nan
+    return ratio, any(fit.is_bound for fit in known)
+
+
 def _thermal_of_many(known: Sequence[PartitionFit]) -> list[str]:
     """Residual rms over thermal noise of many partitions."""
     if not known:

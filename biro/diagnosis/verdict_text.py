@@ -23,6 +23,8 @@ from biro.observation.unequal_noise import UNEQUAL, UNEQUAL_LENGTHS
 
 EXPLAINS = 0.2
 """Part of the excess of chi2 from which a kind of misfit is named as its cause."""
+CLOSURE = "closure errors"
+"""Kind of the finding about errors of baselines."""
 NEXT = "\n  "
 """Before each line about a cause, below the line with the verdict."""
 NAMED = 2
@@ -130,10 +132,10 @@ def _misfit_lines(
         worst.label if len(fits) == 1 else f"{n_wrong} of {len(fits)} partitions, the worst is {worst.label}"
     )
     verdict = _verdict(causes)
-    if verdict == OUTLIERS and len(fits) > 1:  # the line about the cause counts partitions
-        where = f"{len(known)} partitions together"
     z = max(certainty(known), max((each.significance for each in causes), default=0.0))
     numbers = [worst.numbers(thermal=verdict == MISFIT), f"significance {z:.0f} sigma"]
+    if len(fits) > 1 and (verdict == OUTLIERS or not coherent):  # the causes are those of all partitions
+        where, numbers = f"{len(known)} partitions together", numbers[1:]
     head = f"{verdict} ({where}): {', '.join(filter(None, numbers))}"
     return [f"{head}{_in_words(causes) or NEXT + otherwise}"]
 
@@ -175,9 +177,14 @@ def _share(cause: Finding, of_what: str = "") -> str:
 
 
 def _verdict(causes: Sequence[Finding]) -> str:
-    """The verdict of the first cause where all are of the noise, else that the model does not fit."""
+    """The verdict of the first cause where all are of the noise, else that the model does not fit.
+
+    Small errors of baselines beside noise that explains more are no verdict on the model.
+    """
     kinds = {"noise": NOISE, "bad": OUTLIERS}
     kinds |= dict.fromkeys(("correlated", "duplicated", "coherent"), CORRELATED)
+    most = max((each.explained for each in causes), default=0.0)
+    causes = [each for each in causes if each.kind != CLOSURE or each.explained >= most]
     found = [kinds.get(each.kind.split()[0], MISFIT) for each in causes]
     return found[0] if found and MISFIT not in found else MISFIT
 

@@ -13,11 +13,12 @@ from scipy import special
 from biro.diagnosis.whiteness import clip
 from biro.observation.correlations import PARALLEL_HANDS
 from biro.observation.noise import sigma_of
+from biro.observation.noise_of_hands import CORRELATION
 from biro.observation.partition import Partition
 from biro.observation.unequal_noise import unequal_noise
 
-CORRELATION, SCATTER = 0.2, 1.2
-"""Correlation of the residuals of two hands, and ratio of their scatter, below which nothing is said."""
+SCATTER = 1.2
+"""Ratio of the scatter of the residuals of two hands below which nothing is said."""
 N_RESIDUALS = 1 << 20
 """Visibilities that are looked at: with so many a correlation is known to better than 0.001."""
 SIGNIFICANCE = 5.0

@@ -34,14 +34,13 @@ from biro.observation.feeds.pointing import per_field, pointing_text
 from biro.observation.feeds.statement import assumed
 from biro.observation.flags import CAUSES
 from biro.observation.noise import Noise, measure_noise
+from biro.observation.noise_of_hands import noise_of_hands
 from biro.observation.partition import Partition
 from biro.observation.selection import to_utc
 from biro.observation.stokes import FormedStokes
 from biro.observation.unequal_noise import unequal_noise
 from biro.observation.uv_extent import field_of_view, uv_extent
 
-SHARED = 1.05
-"""Ratio of Stokes I over those of its hands above which the hands certainly share noise."""
 RATIO = 2.0
 """Measured noise over stated noise, or its inverse, above which the summary says that weights are off."""
 
@@ -105,7 +104,8 @@ class Summary(Printed):
     scans : str
         How many scans there are, and by what they are told apart.
     unequal : tuple of str
-        How noise differs among correlations, antennas and lengths of baselines beyond what the weights say.
+        How noise differs from what the weights describe: of Stokes I and its hands, and among correlations,
+        antennas and lengths of baselines.
     """
 
     source: str
@@ -211,7 +211,7 @@ def summarise(observation: Described) -> Summary:
         smearing=smearing_statement(observation),
         ionosphere=ionosphere_statement(observation),
         scans=scan_statement(observation),
-        unequal=tuple(unequal_noise(parts, observation.antenna_names)),
+        unequal=(*_remark_of_hands(parts), *unequal_noise(parts, observation.antenna_names)),
     )
 
 
@@ -290,6 +290,13 @@ def _noise(parts: Sequence[Partition]) -> dict[str, Noise]:
     if "I" not in noise and all(set(part.corr_type) & set(PARALLEL_HANDS) for part in parts):
         noise["I"] = measure_noise(parts, stokes_i=True)
     return noise
+
+
+def _remark_of_hands(parts: Sequence[Partition]) -> list[str]:
+    """A line on Stokes I that is noisier than its hands are; nothing where it is not."""
+    found = noise_of_hands(parts)
+    remark = "" if found is None else found.remark()
+    return [remark] if remark else []
 
 
 def _summarise_partition(label: str, part: Partition) -> PartitionSummary:
@@ -389,7 +396,8 @@ def _noise_lines(noise: Mapping[str, Noise]) -> list[str]:
         return ["  noise         not measured: no neighbouring times"]
     unit = unit_for((value for item in known.values() for value in (item.measured, item.stated)), FLUXES)
     lines = [
-        "  noise         rms of the real part and of the imaginary part of one visibility",
+        "  noise         rms of the real part and of the imaginary part of one visibility, from the median "
+        "(outliers do not count)",
         f"    {'':<18}{'measured':>20}{'from weights':>16}{'ratio':>10}",
     ]
     for name, item in known.items():
@@ -400,13 +408,6 @@ def _noise_lines(noise: Mapping[str, Noise]) -> list[str]:
         lines.append(
             "    at most: data change between neighbouring times by more than noise, because the sky turns "
             "or gains change"
-        )
-    hands = [item.ratio for name, item in known.items() if name in PARALLEL_HANDS]
-    if len(hands) > 1 and "I" in known and known["I"].ratio > SHARED * max(hands):
-        lines.append(
-            f"    I: its ratio, {known['I'].ratio:.3g}, is above those of its hands, because part of the "
-            "difference between neighbouring times is common to both hands (gains or the sky change). A fit "
-            "of Stokes I has this noise"
         )
     ratios = [item.ratio for item in known.values() if np.isfinite(item.ratio)]
     if any(not 1.0 / RATIO <= ratio <= RATIO for ratio in ratios):

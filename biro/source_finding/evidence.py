@@ -45,23 +45,21 @@ class Coherence:
         chi2 = np.bincount(self._baseline, z.real**2 + z.imag**2, self.n_baseline)
         return chi2.astype(np.float64, copy=False)
 
-    def __call__(self, residual: Sequence[Vis], model: Sequence[Vis] = ()) -> float:
+    def __call__(self, residual: Sequence[Vis]) -> float:
         """How many residuals count as one.
 
             max over t of   sum over blocks |sum in a block of z|^2 / sum |z|^2,      z = r / sigma
 
         where a block is what a baseline has, in all channels and windows, in t neighbouring times: 1 for
         noise, and the number of residuals in a block where these are equal. What two standard deviations of
-        chance would give is taken off, and the larger value is taken of the residuals themselves, as a
-        source near the phase centre makes them, and of r V* / |V|, as errors of gains make them.
+        chance would give is taken off.
 
         Parameters
         ----------
-        residual, model : sequence of complex128 (n_row, n_chan), Jy
-            Data - V, and V, in the order of the chunks.
+        residual : sequence of complex128 (n_row, n_chan), Jy
+            Data - V, in the order of the chunks.
         """
         z = np.concatenate(residual) * self._root
-        sides = [z, z * np.exp(-1j * np.angle(np.concatenate(model)))] if model else [z]
         total = float((z.real**2 + z.imag**2).sum())
         if not total > 0.0:
             return 1.0
@@ -72,11 +70,8 @@ class Coherence:
             n_block = int(index.max()) + 1
             if n_block < min(LEAST_BLOCKS, len(z)):
                 break
-            powers = [
-                sum(float((np.bincount(index, x, n_block) ** 2).sum()) for x in (side.real, side.imag))
-                for side in sides
-            ]
-            largest = max(largest, max(powers) / total / (1.0 + 2.0 / np.sqrt(n_block)))
+            power = sum(float((np.bincount(index, x, n_block) ** 2).sum()) for x in (z.real, z.imag))
+            largest = max(largest, power / total / (1.0 + 2.0 / np.sqrt(n_block)))
             length *= 2
         return largest
 
@@ -149,10 +144,6 @@ class DetectionEvidence:
     def coherence(self, explained: Explained) -> float:
         """How many residuals are alike once the errors of gains are taken out; 1 for noise."""
         return self._coherence(explained.left)
-
-    def coherence_with_gains(self, residual: Sequence[Vis]) -> float:
-        """How many residuals are alike with all errors of gains in them."""
-        return self._coherence(residual, self._model(residual))
 
     def gain(self, before: Judged, after: Judged) -> float:
         """2 ln of the likelihood ratio of two fits.

@@ -12,6 +12,7 @@ from typing import Unpack
 import numpy as np
 
 from biro.diagnosis.diagnosis import Diagnosis, diagnose
+from biro.diagnosis.partition_fit import residual_over_thermal
 from biro.diagnosis.verdict_text import HOLDS, TOO_SMALL
 from biro.display.formatting import FLUXES, number_of, unit_for
 from biro.display.progress import Bar, bar, showing
@@ -34,6 +35,7 @@ from biro.source_finding.fitting.component import Component
 from biro.source_finding.fitting.source_fit import Stopped
 from biro.source_finding.found_sources import FoundSources
 from biro.source_finding.outliers import count
+from biro.source_finding.phase_coherence import phase_coherence
 from biro.source_finding.proposed_model import limits_of, propose
 from biro.source_finding.search import Search
 
@@ -127,11 +129,20 @@ def find_sources(
                     flag.raise_interrupted("no source was found before the interruption")
                 raise
             search.stop()
-            found = _result(search, beam, "the search was interrupted", thermal)
+            found = _result(search, beam, "the search was interrupted")
             return _unfinished(found, error, flag, "")
-        if not search.components:
-            raise InputError(f"no source found: {reason}")
-        return _checked(search, _result(search, beam, reason, thermal), beam, flag)
+        if not search.components or any(each.flux <= 0.0 for each in search.components):
+            raise InputError(_no_source(search, reason))
+        return _checked(search, _result(search, beam, reason), beam, flag)
+
+
+def _no_source(search: Search, reason: str) -> str:
+    """Why there is no source, in one line."""
+    if search.components:
+        reason = "the flux of the best component is negative once all data are fitted"
+    coherence = phase_coherence(search.data)
+    why = "" if coherence is None else coherence.remark()
+    return f"no source found: {reason}{f'. {why}' if why else ''}"
 
 
 def _checked(search: Search, found: FoundSources, beam: SkyModel | None, flag: StopFlag) -> FoundSources:
@@ -145,13 +156,20 @@ def _checked(search: Search, found: FoundSources, beam: SkyModel | None, flag: S
             if not (_names_outliers(misfit) and search.leave_out(local=False)):
                 break
             search.finish()
-            found = _result(search, beam, found.reason, found.thermal)
+            found = _result(search, beam, found.reason)
             misfit = _diagnosed(search.used, found)
     except Exception as error:
         return _unfinished(found, error, flag, "the check of the model after the search was ")
     has_gains = any(finding.kind in ("antenna gain", "gain drift") for finding in misfit.findings)
     lines = tuple(line for line in misfit.warnings if not line.startswith((TOO_SMALL, HOLDS)))
-    return replace(found, misfit=lines, antennas={} if has_gains else found.antennas)
+    over_thermal, is_bound = residual_over_thermal(misfit.fits)
+    return replace(
+        found,
+        misfit=lines,
+        antennas={} if has_gains else found.antennas,
+        thermal=found.noise_factor / over_thermal,
+        is_bound=is_bound,
+    )
 
 
 def _unfinished(found: FoundSources, error: Exception, flag: StopFlag, what: str) -> FoundSources:
@@ -226,7 +244,7 @@ def _names_outliers(misfit: Diagnosis) -> bool:
     return any(finding.kind.startswith("bad") for finding in misfit.findings)
 
 
-def _result(search: Search, beam: SkyModel | None, reason: str, thermal: float) -> FoundSources:
+def _result(search: Search, beam: SkyModel | None, reason: str) -> FoundSources:
     """The sources, and the model that they propose."""
     observation = search.used
     search.data.smear(search.components)  # for what is said of it: nothing is new after the last step
@@ -243,18 +261,26 @@ def _result(search: Search, beam: SkyModel | None, reason: str, thermal: float) 
         float(np.sqrt(search.variance)),
         reason,
         search.reduced_chi2,
-        search.coherence,
+        float(np.sqrt(np.mean(search.error_ratios**2))),
         tuple(lines_of(search.data.smearing, observation.labels)),
         search.explained.gain_error,
         search.explained.noise,
-        thermal=thermal,
         gain_evidence=search.explained.evidence,
         antennas={observation.antenna_names[i]: errors for i, errors in search.antenna_errors.items()},
         n_outlier=count(search.left_out),
         outliers=outliers,
         flag_command=command,
+        hands=_hands_of(observation),
         exchangeable=limits_of(sources, search.beam_size).exchangeable,
     )
+
+
+def _hands_of(observation: Observation) -> str:
+    """The hands that Stokes I is averaged of, in words; "" where it is stored or was formed as such."""
+    names = dict.fromkeys(name for part in observation.partitions for name in part.corr_type)
+    share = share_of_i(list(names))
+    hands = [name for name, c in zip(names, share, strict=True) if c and name not in STOKES_NAMES]
+    return " and ".join(hands) if len(hands) == 2 else ""
 
 
 def _diagnosed(observation: Observation, found: FoundSources) -> Diagnosis:

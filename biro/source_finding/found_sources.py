@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.diagnosis.partition_fit import EFFECT
 from biro.display.formatting import (
     ANGLES,
     FLUXES,
@@ -34,8 +35,6 @@ WORST = 3
 """Antennas that a line about gains names."""
 WORTH = 1.1
 """Ratio of residual rms with and without errors of gains from which it is worth to correct these."""
-NOTABLE = 1.5
-"""Coherence of residuals above which a line says so."""
 
 
 @dataclass(frozen=True)
@@ -51,10 +50,13 @@ class FoundSource:
     flux, flux_err : float, Jy
         The error is that for noise as large, and as coherent, as the residuals.
     position_err : float, rad
+        Of east and north together.
     emaj, emin, pa : float, rad
         FWHM, and position angle from the north at the source; 0 for a point.
     spectral_index, spectral_index_err : float
         0 where the data cover too narrow a band to fit one.
+    east_err, north_err, emaj_err, emin_err, pa_err : float, rad
+        0 for what the kind of source has not; of the position angle at most pi/2.
     """
 
     name: str
@@ -69,6 +71,11 @@ class FoundSource:
     pa: float = 0.0
     spectral_index: float = 0.0
     spectral_index_err: float = 0.0
+    east_err: float = 0.0
+    north_err: float = 0.0
+    emaj_err: float = 0.0
+    emin_err: float = 0.0
+    pa_err: float = 0.0
 
     @property
     def varied(self) -> tuple[str, ...]:
@@ -95,9 +102,10 @@ class FoundSources(Tabular):
         Why the search ended.
     reduced_chi2 : float
         chi2 / 2N of Stokes I, with the weights as they are.
-    coherence : float
-        Variance of means of neighbouring residuals over that of independent ones; 1 for noise. The errors
-        are larger by its root.
+    error_factor : float
+        Root mean square of the factors by which the errors were multiplied, because residuals are correlated
+        beyond errors of gains. A fit of `sky` states it by the same definition
+        (`biro.diagnosis.correlated_errors`).
     smearing : tuple of str
         Whether the sources were fitted as averages over integrations and channels, and why.
     gain_error : float
@@ -109,8 +117,12 @@ class FoundSources(Tabular):
         its mean over all times, and rms of the phase error, rad. Empty where a line about what does not fit
         names the gains.
     thermal : float
-        Thermal noise over what the weights say, from differences of neighbouring times of Stokes I; NaN where
-        there are none.
+        Thermal noise over the noise from the weights, from differences of neighbouring residuals as in a fit
+        (`biro.diagnosis.whiteness`); NaN where there are none.
+    is_bound : bool
+        Whether the thermal noise is an upper limit, because residuals change between neighbouring times.
+    hands : str
+        "RR and LL", or whatever hands Stokes I was averaged of; "" where it is stored as such.
     misfit : tuple of str
         What is wrong with weights or model.
     gain_evidence : float
@@ -137,12 +149,14 @@ class FoundSources(Tabular):
     noise_factor: float
     reason: str
     reduced_chi2: float = float("nan")
-    coherence: float = 1.0
+    error_factor: float = 1.0
     smearing: tuple[str, ...] = ()
     gain_error: float = 0.0
     without_gains: float = float("nan")
     antennas: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)
     thermal: float = float("nan")
+    is_bound: bool = False
+    hands: str = ""
     misfit: tuple[str, ...] = ()
     gain_evidence: float = 0.0
     n_outlier: int = 0
@@ -151,6 +165,11 @@ class FoundSources(Tabular):
     exchangeable: tuple[tuple[str, str], ...] = ()
     stopped: str = ""
     fault: Exception | None = None
+
+    @property
+    def coherence(self) -> float:
+        """Mean variance of parameters over that with independent residuals, the square of `error_factor`."""
+        return self.error_factor**2
 
     @property
     def start(self) -> dict[str, float]:
@@ -181,11 +200,11 @@ class FoundSources(Tabular):
         """Header and rows as text: fluxes in one unit, and places and sizes in one."""
         flux = unit_for((source.flux for source in self.sources), FLUXES)
         angle = unit_for((x for s in self.sources for x in (s.east, s.north, s.emaj)), ANGLES)
-        east, north, major, minor = (f"{of}, {angle.name}" for of in ("east", "north", "major", "minor"))
-        head = ["source", "type", f"I, {flux.name}", "+-", east, north, "+-", major, minor, "PA, deg"]
+        angles = [f"{of}, {angle.name}" for of in ("east", "north", "major", "minor")]
         with_index = any(source.spectral_index_err for source in self.sources)
         rows = [_cells(source, flux, angle, with_index=with_index) for source in self.sources]
-        return [head + ["spectral index", "+-"] * with_index + ["fitted"], *rows]
+        head = ["source", "type", f"I, {flux.name}", *angles, "PA, deg", *["spectral index"] * with_index]
+        return [[*head, "fitted"], *rows]
 
     def warnings(self) -> list[str]:
         """Why the search ended before its time."""
@@ -193,16 +212,13 @@ class FoundSources(Tabular):
 
     def notes(self) -> list[str]:
         """Lines below the table; the last ones are about what does not fit."""
-        size = f"Residual rms {self.noise_factor:.4g} times the noise of the weights"
-        if np.isfinite(self.thermal) and self.thermal > 0.0:
-            size += f", {self.noise_factor / self.thermal:.3g} times the measured thermal noise"
-        lines = [f"chi2/2N {self.reduced_chi2:.5g} (N visibilities). {size}", f"search ended: {self.reason}"]
+        lines = [self._size_line(), f"search ended: {self.reason}"]
         if self.gain_error > 0.0 and self.gain_evidence > SIGNIFICANT:
             lines.append(self._gain_line())
-        if self.coherence > NOTABLE:
+        if self.error_factor > EFFECT:
             lines.append(
-                f"the errors above are already multiplied by {plain(float(np.sqrt(self.coherence)))}, "
-                "because the residuals of neighbouring times are correlated beyond gain errors"
+                f"the errors above are already multiplied, by {plain(self.error_factor)} on average, because "
+                "residuals are correlated beyond gain errors (closure errors, or structure that is not found)"
             )
         fixed = "" if any(s.spectral_index_err for s in self.sources) else ". Spectral indices are fixed at 0"
         lines.append(f"fitted: free parameters, of all sources together{fixed}")
@@ -218,6 +234,20 @@ class FoundSources(Tabular):
                 f"the prior: a fit may exchange {pairs}"
             )
         return [*lines, *self.smearing, *filter(None, [self.outliers]), *self.misfit]
+
+    def _size_line(self) -> str:
+        """How large residuals are, and what of: a fit of other correlations has another chi2."""
+        factor = self.noise_factor
+        line = f"chi2/dof {factor**2:.4g}: residual rms {factor:.4g} times the noise from the weights"
+        if np.isfinite(self.thermal) and self.thermal > 0.0:
+            ratio = self.noise_factor / self.thermal
+            line += f", {'at least ' * self.is_bound}{ratio:.3g} times the thermal noise"
+        if self.hands:
+            line += (
+                f". This is of the weighted mean of {self.hands} (pseudoI). A fit of both, or of their plain "
+                "mean (--stokes I), has another chi2/dof where the weights do not describe the noise"
+            )
+        return line
 
     def _gain_line(self) -> str:
         """How large errors of gains are, where, and what they explain."""
@@ -249,7 +279,7 @@ class FoundSources(Tabular):
             "sources": [vars(source) | {"varied": list(source.varied)} for source in self.sources],
             "noise_factor": self.noise_factor,
             "reduced_chi2": self.reduced_chi2,
-            "coherence": self.coherence,
+            "error_factor": self.error_factor,
             "gain_error": self.gain_error,
             "antennas": {name: list(errors) for name, errors in self.antennas.items()},
             "thermal_noise": self.thermal,
@@ -265,15 +295,15 @@ class FoundSources(Tabular):
 
 
 def described(
-    components: Sequence[Component], sigma: Array, dec0: float, *, spectral: bool
+    components: Sequence[Component], covariance: Array, dec0: float, *, spectral: bool
 ) -> tuple[FoundSource, ...]:
     """Components as sources with names, the brightest first.
 
     Parameters
     ----------
     components : sequence of Component
-    sigma : float64 (n_param,)
-        Errors of their parameters, one component after the other.
+    covariance : float64 (n_param, n_param)
+        Of their parameters, one component after the other.
     dec0 : float, rad
         Declination of the phase centre, from whose north components count their angles; sources count them
         from their own.
@@ -283,10 +313,15 @@ def described(
     sources, i = [], 0
     for component in components:
         n = n_param(component, spectral)
-        errors, i = sigma[i : i + n], i + n
+        own, i = covariance[i : i + n, i : i + n], i + n
+        errors = np.sqrt(np.maximum(np.diag(own), 0.0)).tolist()
         emaj, emin, pa = component.shape
         if component.kind == "ellipse":
             pa = (pa - float(bearing(np.array(component.lm), dec0))) % np.pi
+        slopes = component.shape_slopes()
+        shape = np.sqrt(
+            np.maximum(np.diag(slopes @ own[n - slopes.shape[1] :, n - slopes.shape[1] :] @ slopes.T), 0.0)
+        )
         sources.append(
             FoundSource(
                 name="",
@@ -294,13 +329,18 @@ def described(
                 east=component.lm[0],
                 north=component.lm[1],
                 flux=component.flux,
-                flux_err=float(errors[0]),
+                flux_err=errors[0],
                 position_err=float(np.hypot(errors[1], errors[2])),
                 emaj=emaj,
                 emin=emin,
                 pa=pa,
                 spectral_index=component.index,
-                spectral_index_err=float(errors[3]) if spectral else 0.0,
+                spectral_index_err=errors[3] if spectral else 0.0,
+                east_err=errors[1],
+                north_err=errors[2],
+                emaj_err=float(shape[0]),
+                emin_err=float(shape[1]),
+                pa_err=min(float(shape[2]), np.pi / 2),
             )
         )
     sources.sort(key=lambda source: -source.flux)
@@ -316,19 +356,20 @@ def _inside(prior: Uniform, value: float) -> float:
 
 
 def _cells(source: FoundSource, flux: Unit, angle: Unit, *, with_index: bool) -> list[str]:
-    """A row of the table; places and sizes as exact as the place is known."""
-    cells = [source.name, source.kind, *_with_error(source.flux / flux.size, source.flux_err / flux.size)]
-    error = source.position_err / angle.size
-    north, known = _with_error(source.north / angle.size, error)
-    cells += [_with_error(source.east / angle.size, error)[0], north, known]
-    axes = {"point": (), "circle": (source.emaj,), "ellipse": (source.emaj, source.emin)}[source.kind]
-    cells += [_with_error(axis / angle.size, error)[0] for axis in axes] + [""] * (2 - len(axes))
-    cells.append(f"{np.rad2deg(source.pa):.1f}" if source.kind == "ellipse" else "")
-    cells += _with_error(source.spectral_index, source.spectral_index_err) * with_index
+    """A row of the table: each value with its error."""
+    has_axes = {"point": (False, False), "circle": (True, False), "ellipse": (True, True)}[source.kind]
+    axes = ((source.emaj, source.emaj_err), (source.emin, source.emin_err))
+    cells = [source.name, source.kind, _with_error(source.flux, source.flux_err, flux.size)]
+    places = ((source.east, source.east_err), (source.north, source.north_err))
+    cells += [_with_error(*each, angle.size) for each in places]
+    cells += [_with_error(*axis, angle.size) if has else "" for axis, has in zip(axes, has_axes, strict=True)]
+    cells.append(_with_error(source.pa, source.pa_err, np.deg2rad(1.0)) if source.kind == "ellipse" else "")
+    if with_index:
+        cells.append(_with_error(source.spectral_index, source.spectral_index_err))
     return [*cells, " ".join(source.varied)]
 
 
-def _with_error(value: float, error: float) -> list[str]:
-    """A value and its error with two figures of the error."""
-    digits = min(digits_after_point(error), 9)
-    return [f"{value:.{digits}f}", f"{error:.{digits}f}"]
+def _with_error(value: float, error: float, unit: float = 1.0) -> str:
+    """A value and its error in a unit, with two figures of the error: "1.234 +- 0.056"."""
+    digits = min(digits_after_point(error / unit), 9)
+    return f"{value / unit:.{digits}f} +- {error / unit:.{digits}f}"

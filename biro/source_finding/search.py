@@ -17,6 +17,7 @@ from biro.source_finding.changes import ModelChanges
 from biro.source_finding.evidence import DetectionEvidence
 from biro.source_finding.fitting.beam_factors import SeenThrough, seen_through
 from biro.source_finding.fitting.component import Component, Kind
+from biro.source_finding.fitting.correlated import correlated_error_ratios
 from biro.source_finding.fitting.gain_noise import GainNoise
 from biro.source_finding.fitting.search_data import averaged
 from biro.source_finding.fitting.source_fit import ComponentFit, SourceFit
@@ -66,7 +67,7 @@ class Search:
     explained : Explained
         The residuals of these as noise and errors of gains.
     coherence : float
-        Of the residuals without errors of gains (`Coherence`).
+        Of the residuals without errors of gains (`Coherence`), for the choice of components.
     residual : DirtyImage
         Without the most probable errors of gains until `finish`.
     data : VisibilityData
@@ -339,15 +340,24 @@ class Search:
         return self.at_peak(kind) if self._goes_back(before) else self.sources()[0]
 
     def sources(self) -> tuple[FoundSource, ...]:
-        """Brightest first, with errors for noise as large as the residuals and as coherent."""
-        inverse = self._fit.covariance
+        """Brightest first, with errors for noise as large, and as correlated, as the residuals."""
+        ratio, inverse = self.error_ratios, self._fit.covariance
+        covariance = np.outer(ratio, ratio) * inverse
         if self._gains is None:
-            covariance = self.variance * self._evidence.coherence_with_gains(self._left) * inverse
+            covariance *= self.variance
         else:
             spread = self.data.spread(self.components, self._gains) if self._is_final else 0.0 * inverse
-            covariance = self.explained.noise**2 * (self.coherence * inverse + inverse @ spread @ inverse)
-        sigma = np.sqrt(np.maximum(np.diag(covariance), 0.0))
-        return described(self.components, sigma, self.centre[1], spectral=self.data.spectral)
+            covariance = self.explained.noise**2 * (covariance + inverse @ spread @ inverse)
+        return described(self.components, covariance, self.centre[1], spectral=self.data.spectral)
+
+    @property
+    def error_ratios(self) -> NDArray[np.float64]:
+        """By how much correlated residuals make each error larger, errors of gains taken out; 1 for noise."""
+        left: Sequence[Vis] = self._left
+        noise = float(np.sqrt(self.variance))
+        if self._gains is not None:
+            left, noise = self.explained.left, self.explained.noise
+        return correlated_error_ratios(self.data, self.components, left, noise)
 
     def _seen(self, observation: Observation) -> SeenThrough | None:
         """The beams of an observation of these partitions."""
@@ -464,7 +474,7 @@ class Search:
     def _sky(self) -> SkyModel:
         """The components as a model of fixed values."""
         found = described(
-            self.components, np.zeros(self._fit.n_param), self.centre[1], spectral=self.data.spectral
+            self.components, 0.0 * self._fit.covariance, self.centre[1], spectral=self.data.spectral
         )
         return seen_through(propose(found, self.centre, self.data.ref_freq, free=False), self._instrument)
 

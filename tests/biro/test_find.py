@@ -148,6 +148,15 @@ def test_a_root_is_a_gaussian():
     assert (emaj, emin, np.rad2deg(pa)) == pytest.approx((*axes, 30.0))
     line = Component((0.0, 0.0), 1.0, root=(3.0, 1.0, 0.0)).shape
     assert line[1] / line[0] == pytest.approx(0.05)
+    for root in ((2.0,), (a, b, c), (-1.0, 0.4, 2.0)):
+        made = Component((0.0, 0.0), 1.0, root=root)
+        # Central differences over 1e-5: the third derivatives leave 1e-9.
+        ends = [
+            [np.array(Component((0.0, 0.0), 1.0, root=tuple(root + s * 1e-5 * e)).shape) for s in (1.0, -1.0)]
+            for e in np.eye(len(root))
+        ]
+        slopes = np.array([(high - low) / 2e-5 for high, low in ends]).T
+        assert made.shape_slopes() == pytest.approx(slopes, abs=1e-7)
 
 
 @pytest.fixture(scope="module")

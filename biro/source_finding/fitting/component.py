@@ -68,6 +68,30 @@ class Component:
         emin, emaj = np.sqrt(_FWHM2 * np.maximum(values, 0.0))
         return float(emaj), float(emin), float(np.arctan2(vectors[0, 1], vectors[1, 1]) % np.pi)
 
+    def shape_slopes(self) -> Array:
+        """Derivatives of `shape` by the elements of the root, float64 (3, n_root).
+
+        With the variances A and B along the axes, at the angle pa, dA is (sin, cos) dC (sin, cos)^T, and dpa
+        is that of (sin, cos) with (cos, -sin) over A - B: first-order perturbation of eigenvectors.
+        """
+        if len(self.root) < 3:
+            slope = float(np.sqrt(_FWHM2)) * np.sign(self.root)
+            return np.array([slope, slope, 0.0 * slope]).reshape(3, len(self.root))
+        a, b, c = self.root
+        emaj, emin, pa = self.shape
+        major, minor = np.array([np.sin(pa), np.cos(pa)]), np.array([np.cos(pa), -np.sin(pa)])
+        apart = max((emaj**2 - emin**2) / _FWHM2, 1e-12 * emaj**2)
+        columns = []
+        for matrix, own in (
+            ([[2 * a, b], [b, 0.0]], a),
+            ([[0.0, a], [a, 2 * b]], b),
+            ([[0.0, 0.0], [0.0, 2 * c]], c),
+        ):
+            changed = np.array(matrix) + 2.0 * _ROUND * own * np.eye(2)
+            by_axis = [_FWHM2 * x @ changed @ x / (2.0 * e) for x, e in ((major, emaj), (minor, emin))]
+            columns.append([*by_axis, major @ changed @ minor / apart])
+        return np.array(columns).T
+
     def vector(self, spectral: bool) -> Array:
         """The parameters: flux, l, m, the spectral index where it is fitted, and those of the root."""
         index = (self.index,) if spectral else ()

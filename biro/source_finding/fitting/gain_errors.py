@@ -24,6 +24,8 @@ GAP = 3.0
 """Times farther apart than so many times the median are of different scans."""
 _SD = np.concatenate([[0.0], np.logspace(-4.0, 1.0, 31)])
 """Standard deviations of gains that are tried, in units of the rms of residuals at unit visibility."""
+MOST_ERROR = 0.3
+"""Rms error of gains at most: larger ones are not of first order, and stand for structure that is missing."""
 _ROUNDS = 5
 """Rounds of the estimate of each antenna's variance."""
 
@@ -143,6 +145,8 @@ class GainErrors:
             for sd in self._sizes if power.any() else _SD[:1]:
                 k = sd**2 * n / max(chi2, 1e-300)
                 left = max(chi2 - float((g2 * k / (1.0 + k * m)).sum()), 1e-12 * chi2, 1e-300)
+                if k * left / n > MOST_ERROR**2:
+                    continue
                 one = float(n * np.log(left / n) + np.log1p(k * m).sum())
                 if best is None or one < value:
                     value, best = one, replace(modes, k=k)

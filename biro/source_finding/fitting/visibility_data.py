@@ -45,6 +45,8 @@ class VisibilityData:
 
     Attributes
     ----------
+    partitions : sequence of Partition
+        Of the observation.
     chunks : list of VisibilityChunk
     n_vis : int
         Number of complex visibilities with a weight.
@@ -66,7 +68,7 @@ class VisibilityData:
         backend: Backend = "auto",
         beams: SeenThrough | None = None,
     ) -> None:
-        self._partitions = observation.partitions
+        self.partitions = observation.partitions
         self.reach = np.inf if beams is None else beams.reach
         self.smearing = [choose(part, None, "auto") for part in observation.partitions]
         freq = np.concatenate([part.chan_freq for part in observation.partitions])
@@ -104,7 +106,7 @@ class VisibilityData:
         """
         sources = _as_points(components, self.ref_freq) if components else None
         new: set[int] = set()
-        for i, part in enumerate(self._partitions):
+        for i, part in enumerate(self.partitions):
             choice = choose(part, sources, "auto")
             if choice.smearing is not None or self.smearing[i].smearing is None:
                 new |= {i} if choice.mode != self.smearing[i].mode else set()
