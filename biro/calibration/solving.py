@@ -9,7 +9,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.calibration.solution_fit import judged, with_better_rotation
+from biro.calibration.misfit import judged
+from biro.calibration.solution_fit import of_raw_data, with_better_rotation
 from biro.calibration.solved_gains import SolvedGains
 from biro.calibration.window import Array, Index, WindowSolution, window_of
 from biro.diagnosis.feed_frame import to_feeds, turns_of, weight_in_feeds
@@ -153,7 +154,8 @@ def solve_gains(
                 ),
                 lambda other: _model_of(whole, other, values, backend, gaussian_frame),
             )
-        return judged(solved)
+            sky = of_raw_data(sky) if solved.taken_out else sky
+        return judged(solved, lambda some: _model_of(some, sky, values, backend, gaussian_frame))
 
 
 def _solved(
