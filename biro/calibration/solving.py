@@ -14,6 +14,7 @@ from biro.calibration.solution_fit import of_raw_data, with_better_rotation
 from biro.calibration.solved_gains import SolvedGains
 from biro.calibration.window import Array, Index, WindowSolution, window_of
 from biro.diagnosis.feed_frame import to_feeds, turns_of, weight_in_feeds
+from biro.display.arguments import MODELS, OBSERVATION, takes
 from biro.display.formatting import in_unit
 from biro.display.progress import doing, showing
 from biro.errors import InputError
@@ -43,6 +44,7 @@ CROSS_SNR = 10.0
 """1 over the error of the phase between the feeds, rad, from which on cross hands give it."""
 
 
+@takes(observation=OBSERVATION, sky=MODELS)
 def solve_gains(
     observation: Observation,
     sky: SkyModel | Observation,

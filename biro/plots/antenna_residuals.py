@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from biro.display.formatting import takes_likelihood
+from biro.display.arguments import takes_likelihood
 from biro.display.style import WIDTH, colour, drawing_on, figure_of
 from biro.observation.partition import STOKES_NAMES
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from biro.display.formatting import html_table, html_text, takes_likelihood
+from biro.display.arguments import takes_likelihood
+from biro.display.formatting import html_table, html_text
 from biro.files.atomic import write_atomic
 from biro.inference.posterior.comparison import Comparison
 from biro.inference.posterior.posterior import Posterior
