@@ -137,7 +137,7 @@ def test_of_a_residual_the_peak_alone_widens_the_window():
     # The source of the model is in the middle, the peak 10 west of it; six beams of 4 arcsec on either side.
     assert np.divide(window, ARCSEC) == pytest.approx([10.0, 0.0, 34.0])
     # Two sources, and a peak far from them: they stay in the middle.
-    plane[256 + 80, 256] = 60.0
+    plane[100, 100], plane[256 + 80, 256] = 0.0, 60.0
     seen = replace(panel, is_residual=False)
     both = window_about([seen], np.array([[10 * ARCSEC, 0.0], [-10 * ARCSEC, 4 * ARCSEC]]))
     assert np.divide(both, ARCSEC)[:2] == pytest.approx([0.0, 2.0])

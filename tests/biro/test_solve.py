@@ -101,7 +101,7 @@ def test_a_sky_that_is_a_little_wrong_is_named(flux: str, fits: bool) -> None:
     assert solved.fits == fits
     assert bool(solved.verdict) != fits
     if fits:
-        # 240 gains of 120 numbers each leave 2 x 5040 - 1500 degrees of freedom or so: 0.015; five times that.
+        # 2 x 5040 real numbers less 60 x 26 of gains: sqrt(2 / 8520) = 0.015; five times that.
         assert per_dof == pytest.approx(1.0, abs=0.08)
     else:
         assert 1.2 < per_dof < 4.0  # below the square of twice the noise
