@@ -10,7 +10,7 @@ Names are imported when first used, so that `import biro` is quick and touches n
 
 from typing import TYPE_CHECKING
 
-from biro._moved import find_moved_modules
+from biro._moved import find_moved_modules, with_moved_modules
 from biro._version import __version__ as __version__
 from rime_kernels.compile.lazy import attach
 
@@ -61,4 +61,5 @@ if TYPE_CHECKING:
     from biro.source_finding.find import find_sources as find_sources
 
 find_moved_modules()
-__all__, __getattr__, __dir__ = attach(__name__, "__version__")
+__all__, _get, __dir__ = attach(__name__, "__version__")
+__getattr__ = with_moved_modules(_get)

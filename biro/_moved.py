@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.abc import InspectLoader, Loader
 from importlib.machinery import ModuleSpec
@@ -97,8 +97,7 @@ class _Moved(Loader):
         present = _present(fullname)
         if present is None or (there := _found(present)) is None:
             return None
-        text = f"{fullname} is called {present} now; the earlier name works until biro {GONE}"
-        warnings.warn(text, DeprecationWarning, stacklevel=2)
+        warnings.warn(_text(fullname, present), DeprecationWarning, stacklevel=2)
         is_package = there.submodule_search_locations is not None
         return ModuleSpec(fullname, self, loader_state=present, is_package=is_package)
 
@@ -117,6 +116,22 @@ class _Moved(Loader):
     def exec_module(self, module: ModuleType) -> None:
         assert module.__spec__ is not None, "the import system has set it"
         module.__spec__ = module.__spec__.loader_state
+
+
+def with_moved_modules(get: Callable[[str], object]) -> Callable[[str], object]:
+    """The attributes of `biro`, with modules under their earlier names: `biro.images` after `import biro`."""
+
+    def found(name: str) -> object:
+        if name not in MOVED:
+            return get(name)
+        warnings.warn(_text(f"biro.{name}", f"biro.{MOVED[name]}"), DeprecationWarning, stacklevel=2)
+        return import_module(f"biro.{MOVED[name]}")
+
+    return found
+
+
+def _text(fullname: str, present: str) -> str:
+    return f"{fullname} is called {present} now; the earlier name works until biro {GONE}"
 
 
 def _present(fullname: str) -> str | None:

@@ -10,6 +10,8 @@ from typing import Unpack
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.display.arguments import PATH, takes
+from biro.display.formatting import given_text
 from biro.display.progress import doing, showing
 from biro.distributed.remote_data import whole
 from biro.errors import DataError, InputError
@@ -33,6 +35,7 @@ from rime_kernels.engine.device_threads import Devices
 from rime_kernels.physics.envelope import GaussianFrame
 
 
+@takes(path=PATH)
 def flag(
     path: str | os.PathLike[str],
     strategy: StrategyLike = "meerkat",
@@ -124,6 +127,7 @@ def flag(
         )
 
 
+@takes(path=PATH)
 def flag_selected(
     path: str | os.PathLike[str],
     select: str | Sequence[str] = (),
@@ -181,7 +185,10 @@ def flag_selected(
     --------
     >>> print(flag_selected("obs.ms", "antenna=FD, time=2017-04-10T00:30..2017-04-10T00:45"))
     """
-    lines = [read_any(text) for text in ([select] if isinstance(select, str) else select)]
+    given = [select] if isinstance(select, str) else select
+    if not (isinstance(given, list | tuple) and all(isinstance(text, str) for text in given)):
+        raise InputError(f"select must be a text, or a list of texts, got {given_text(select)}")
+    lines = [read_any(text) for text in given]
     if from_file is not None:
         lines += _lines_of(from_file)
     if not lines:

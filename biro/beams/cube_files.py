@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.display.arguments import PATH, takes
 from biro.errors import InputError
 from biro.files.fits_file import check_is_file, naming, opened
 from biro.files.memory import check_memory
@@ -32,6 +33,7 @@ _AXES = {"L": "x", "X": "x", "M": "y", "Y": "y", "FREQ": "freq"}
 _FURTHEST = 1.1
 
 
+@takes(files=PATH)
 def read_beam(files: str | os.PathLike[str]) -> BeamCube:
     """Read a voltage beam from eight FITS cubes, as codex-africanus, Montblanc and CubiCal name them.
 

@@ -1,10 +1,11 @@
-"""Whether solved gains and their sky fit the data, and whether the rotation of feeds is in these."""
+"""Whether data that gains are solved from contain the rotation of feeds."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +21,6 @@ from biro.observation.correlations import PARALLEL_HANDS
 from biro.observation.noise import measure_noise
 from biro.observation.partition import Partition
 
-MISFIT = 2.0
-"""Residual rms over the noise from which on gains and sky are said not to fit."""
 CERTAIN = 5.0
 """ln of the likelihood ratio over its scatter sqrt(n), from which on a state of the feeds is certain.
 
@@ -77,18 +76,9 @@ def _per_dof(solved: SolvedGains) -> tuple[float, int]:
     return (after / n_dof if n_dof > 0 else math.nan), n_dof
 
 
-def judged(solved: SolvedGains) -> SolvedGains:
-    """Gains with remarks where they and the sky do not fit the data."""
-    ratio = excess(solved)
-    if not ratio > MISFIT:
-        return solved
-    text = (
-        f"THE MODEL DOES NOT FIT: with the solved gains the residual rms is {ratio:.3g} times the thermal "
-        "noise (measured from neighbouring times). Either the model lacks sources (look at `biro image "
-        "--model`), leakage or feed rotation; complete it. Or gains vary within a solution interval; shorten "
-        "--interval (interval= in Python)"
-    )
-    return replace(solved, fits=False, remarks=(*solved.remarks, text))
+def of_raw_data(sky: SkyModel) -> SkyModel:
+    """The sky for data that contain the rotation of feeds."""
+    return replace(sky, feeds=replace(sky.feeds or Feeds(), rotation="present"))
 
 
 def with_better_rotation(
@@ -114,17 +104,19 @@ def with_better_rotation(
     """
     if all(turn is None for turn in solved.turns):
         return solved
-    present = replace(sky, feeds=replace(sky.feeds or Feeds(), rotation="present"))
+    present = of_raw_data(sky)
     first = solve(sky, "off") if solved.settings["cross_hands"] else solved
     other = solve(present, "off")
-    log_ratio, limit, chi2_ratio = _log_ratio(first, other, model_of(sky), model_of(present))
-    if log_ratio <= -limit:
+    ratio = _log_ratio(first, other, model_of(sky), model_of(present))
+    if ratio.log_ratio <= -ratio.limit:
         return solved
-    certain = log_ratio >= limit and (chi2_ratio > BETTER or excess(other) < SOUND)
+    certain = ratio.log_ratio >= ratio.limit and (ratio.chi2_ratio > BETTER or excess(other) < SOUND)
+    if not certain and not ratio.model_turns:
+        return solved
     if not certain or not _feeds_differ(other):
         text = AMBIGUOUS if certain else UNDECIDED
         return replace(solved, remarks=(*solved.remarks, text)) if sky.feeds is None else solved
-    found = f'the logarithm of the likelihood is {log_ratio:.0f} higher with rotation = "present"'
+    found = f'the logarithm of the likelihood is {ratio.log_ratio:.0f} higher with rotation = "present"'
     if sky.feeds is not None:
         text = (
             f"THE DATA ARE NOT CORRECTED FOR PARALLACTIC ANGLE: {found}. But the model states [feeds] "
@@ -148,19 +140,40 @@ def with_better_rotation(
     return replace(other, remarks=(*other.remarks, text), taken_out=solved.turns)
 
 
+class _Ratio(NamedTuple):
+    """A comparison of the two states of the feeds.
+
+    Attributes
+    ----------
+    log_ratio : float
+        ln of the likelihood of data with the rotation over that of corrected data.
+    limit : float
+        What it needs for certainty.
+    chi2_ratio : float
+        chi2 of corrected data over that of data with the rotation.
+    model_turns : bool
+        Whether the two models differ by more than a chi2 of 1: those of an unpolarised sky do not.
+    """
+
+    log_ratio: float
+    limit: float
+    chi2_ratio: float
+    model_turns: bool
+
+
 def _log_ratio(
     solved: SolvedGains,
     other: SolvedGains,
     models: Iterable[NDArray[np.complexfloating]],
     other_models: Iterable[NDArray[np.complexfloating]],
-) -> tuple[float, float, float]:
-    """ln of the likelihood ratio (other gains over gains), its limit of certainty, and the ratio of chi2.
+) -> _Ratio:
+    """Compare other gains, of data with the rotation, with gains of corrected data.
 
     All correlations count of the partitions whose feeds turn, where both have gains. Both are solved from
     parallel hands and have as many parameters; the phase between the feeds is one more of each. Noise is that
     of the smaller chi2.
     """
-    before, after, n_real = 0.0, 0.0, 0
+    before, after, turned, n_real = 0.0, 0.0, 0.0, 0
     n_free = sum(chi2(each)[3] for each in (solved, other)) / 2.0
     for i, (model, other_model) in enumerate(zip(models, other_models, strict=True)):
         part, turn = solved.observation.partitions[i], solved.turns[i]
@@ -172,11 +185,13 @@ def _log_ratio(
         before += float(np.sum(weight * np.abs(part.vis - expected) ** 2))
         expected = _expected(other, i, other_model, weight)
         after += float(np.sum(weight * np.abs(part.vis - expected) ** 2))
+        turned += float(np.sum(weight * np.abs(solved.factor(i)[0] * (other_model - model)) ** 2))
         n_real += 2 * int(np.count_nonzero(weight))
     if not (n_real > n_free and min(before, after) > 0.0):
-        return 0.0, math.inf, 1.0
+        return _Ratio(0.0, math.inf, 1.0, turned > 0.0)
     noise = min(before, after) / (n_real - n_free)
-    return 0.5 * (before - after) / noise, CERTAIN * math.sqrt(n_free), before / after
+    log_ratio = 0.5 * (before - after) / noise
+    return _Ratio(log_ratio, CERTAIN * math.sqrt(n_free), before / after, turned > noise)
 
 
 def _feeds_differ(solved: SolvedGains) -> bool:

@@ -46,7 +46,9 @@ class SolvedGains(Printed):
     taken_out : tuple of complex128 (n_time, n_antenna, 2, 2) or None
         Of each partition, the rotation that `corrected` takes out besides the gains; empty for none.
     fits : bool
-        Whether nothing shows that the sky with these gains does not fit (`biro.calibration.solution_fit`).
+        Whether nothing shows that the sky with these gains does not fit (`biro.calibration.misfit`).
+    verdict : tuple of str
+        What is wrong where they do not fit, and what to do; the text begins with it.
     remarks : tuple of str
         What else is to be said.
     """
@@ -59,6 +61,7 @@ class SolvedGains(Printed):
     turns: tuple[Complex | None, ...]
     taken_out: tuple[Complex | None, ...] = ()
     fits: bool = True
+    verdict: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -154,7 +157,7 @@ class SolvedGains(Printed):
 
         Both are (n_row, n_chan, n_corr), complex128 and bool.
         """
-        part, window = self.observation.partitions[i], self._window(i)
+        part, window = self.observation.partitions[i], self.window_of(i)
         interval = self.interval_of(i)
         (first, here), (second, there) = (
             window.of_rows(interval, antenna) for antenna in (part.antenna1, part.antenna2)
@@ -164,7 +167,8 @@ class SolvedGains(Printed):
         factor = first[..., feeds[0]] * second[..., feeds[1]].conj()
         return factor, here[..., feeds[0]] & there[..., feeds[1]]
 
-    def _window(self, i: int) -> WindowSolution:
+    def window_of(self, i: int) -> WindowSolution:
+        """The window that a partition belongs to."""
         return next(window for window in self.windows if i in window.partitions)
 
     def _expanded(self) -> tuple[GainSolutions, dict[str, NDArray[np.generic]]]:

@@ -9,10 +9,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.calibration.solution_fit import judged, with_better_rotation
+from biro.calibration.misfit import judged
+from biro.calibration.solution_fit import of_raw_data, with_better_rotation
 from biro.calibration.solved_gains import SolvedGains
 from biro.calibration.window import Array, Index, WindowSolution, window_of
 from biro.diagnosis.feed_frame import to_feeds, turns_of, weight_in_feeds
+from biro.display.arguments import MODELS, OBSERVATION, takes
 from biro.display.formatting import in_unit
 from biro.display.progress import doing, showing
 from biro.distributed.remote_data import whole
@@ -42,6 +44,7 @@ CROSS_SNR = 10.0
 """1 over the error of the phase between the feeds, rad, from which on cross hands give it."""
 
 
+@takes(observation=OBSERVATION, sky=MODELS)
 def solve_gains(
     observation: Observation,
     sky: SkyModel | Observation,
@@ -153,7 +156,8 @@ def solve_gains(
                 ),
                 lambda other: _model_of(whole, other, values, backend, gaussian_frame),
             )
-        return judged(solved)
+            sky = of_raw_data(sky) if solved.taken_out else sky
+        return judged(solved, lambda some: _model_of(some, sky, values, backend, gaussian_frame))
 
 
 def _solved(

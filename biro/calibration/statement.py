@@ -50,6 +50,11 @@ class StatedGains(Protocol):
         ...
 
     @property
+    def verdict(self) -> tuple[str, ...]:
+        """What is wrong where it does not."""
+        ...
+
+    @property
     def remarks(self) -> tuple[str, ...]:
         """What else is to be said."""
         ...
@@ -106,13 +111,17 @@ def chi2(solved: StatedGains) -> tuple[float, float, int, int]:
 
 
 def in_words(solved: StatedGains) -> str:
-    """A few lines: what was solved for, chi-squared, what is flagged, and which antenna stood in."""
+    """A few lines: a verdict, what was solved for, chi-squared, flagged gains, and which antenna stood in."""
+    return "\n".join([*solved.verdict, *_what_was_solved(solved), *_remarks(solved)])
+
+
+def _what_was_solved(solved: StatedGains) -> list[str]:
     before, after, n_vis, n_free = chi2(solved)
     n_dof = 2 * n_vis - n_free
     settings = solved.settings
     n_interval, total = int(solved.segments.middle.size), counts(solved)
     n_block = sum(window.gain.shape[1] for window in solved.windows)
-    lines = [
+    return [
         f"gains: {settings['mode']}, feeds {settings['feeds']}, "
         f"{number_of(n_interval, 'solution interval')} ({settings['interval']}), "
         f"{number_of(n_block, 'block')} of channels in {number_of(len(solved.windows), 'spectral window')}; "
@@ -123,13 +132,17 @@ def in_words(solved: StatedGains) -> str:
         + (f"; {after / n_dof:.4g} per degree of freedom ({n_dof})" if n_dof > 0 else ""),
         f"solutions: {total[Reason.SOLVED]} of {number_of(sum(total.values()), 'gain')}",
     ]
-    lines += [
+
+
+def _remarks(solved: StatedGains) -> list[str]:
+    """Flagged gains, antennas that stood in for the reference, and what else is to be said."""
+    total = counts(solved)
+    flagged = [
         f"flagged: {total[reason]} {WORDS[reason]}{_where(solved, reason)}"
         for reason in WORDS
         if total[reason]
     ]
-    lines += [*_stand_ins(solved), *solved.remarks]
-    return "\n".join(lines)
+    return [*flagged, *_stand_ins(solved), *solved.remarks]
 
 
 def _where(solved: StatedGains, reason: Reason) -> str:
@@ -179,5 +192,5 @@ def as_dict(solved: StatedGains) -> dict[str, JsonValue]:
         "flagged": {reason.name.lower(): total[reason] for reason in WORDS},
         "n_uncorrected": solved.n_uncorrected,
         "fits": solved.fits,
-        "remarks": in_words(solved).split("\n")[3:],
+        "remarks": [*solved.verdict, *_remarks(solved)],
     }

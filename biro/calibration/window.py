@@ -41,6 +41,8 @@ class WindowSolution:
     chi2_before, chi2_after : float64, as reference
     n_vis, n_free : int64, as reference
         Complex visibilities that the solution is made of, and real numbers solved for.
+    counts : bool (n_corr,)
+        The correlations that gains were solved from.
     """
 
     name: str
@@ -60,6 +62,7 @@ class WindowSolution:
     chi2_after: Array
     n_vis: Index
     n_free: Index
+    counts: NDArray[np.bool_]
 
     @property
     def usable(self) -> NDArray[np.bool_]:
@@ -127,4 +130,5 @@ def window_of(
         solution.chi2_after,
         solution.n_vis,
         np.asarray(n_free, np.int64),
+        unknowns.place[0, :, 0] >= 0,
     )

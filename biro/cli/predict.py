@@ -134,6 +134,10 @@ def predict(
     if model_image is not None:
         check_image(observation, model_image, str(image))
     chosen = resolve_precision(precision.value, backend.value)
+    base = source_column or column or MODEL_COLUMN
+    if mode != "replace" and is_folder and (line := _other_base(named, base)):
+        say(line)
+    smears = _smearing(smearing, named, len(observation.partitions))
     models = predict_vis(
         observation,
         named.model,
@@ -145,8 +149,8 @@ def predict(
         precision=chosen,
         gaussian_frame=named.gaussian_frame,
         memory_limit=memory_limit,
-        smearing=_smearing(smearing, named, len(observation.partitions)),
-        say=_said(smearing),
+        smearing=smears,
+        say=_said(smearing, is_of_run=smearing is SmearingName.auto and smears != "auto"),
     )
     counting = counted(models, "predicting", "partitions", len(observation.partitions))
     exactness = f"accuracy {accuracy:g}" if sky is None else f"{chosen} precision"
@@ -166,18 +170,36 @@ def _smearing(asked: SmearingName, named: NamedSky, n_partition: int) -> Mode | 
     return named.smearing if len(named.smearing) == n_partition else "auto"
 
 
-def _said(smearing: SmearingName) -> Callable[[str], None]:
+def _said(smearing: SmearingName, *, is_of_run: bool) -> Callable[[str], None]:
     """What says how a model was predicted, and how to predict it as other programs do."""
+    from biro.observation.smearing import REQUESTED
 
     def said(line: str) -> None:
-        smears = smearing is SmearingName.auto and line.startswith("smearing on")
-        say(
-            f"{line}. DP3, WSClean and CASA do not apply it; --smearing off does as they do"
-            if smears
-            else line
-        )
+        if is_of_run:
+            line = line.replace(REQUESTED, "as in the run")
+        if smearing is SmearingName.auto and line.startswith("smearing on"):
+            line += ". DP3, WSClean and CASA do not apply it; --smearing off does as they do"
+        say(line)
 
     return said
+
+
+def _other_base(named: NamedSky, base: str) -> str:
+    """What to say where the model of a run meets other data than it was fitted to; empty where it does not.
+
+    Parameters
+    ----------
+    named : NamedSky
+    base : str
+        The column that the model is added to or subtracted from.
+    """
+    fitted = named.column
+    if base == fitted or {base, fitted} != {"DATA", "CORRECTED_DATA"}:
+        return ""
+    return (
+        f"CAUTION: the run was fitted to {fitted}, and {base} differs from it by the calibration. Give "
+        f"--from {fitted}, unless the model has the gains of {base}"
+    )
 
 
 def _mode(add: bool, subtract: bool, source_column: str | None, out: Path | None) -> Written:
@@ -258,4 +280,6 @@ def _write_column(
         obs, column, observation, models, mode=mode, source_column=source_column, time_limit=limit
     )
     existence = "made" if report.created else "was there"
-    return f"{column} ({existence}), {{exactness}}: {report.rows_text}"
+    sign = {"replace": "", "add": "+", "subtract": "-"}[mode]
+    content = f" = {source_column or column} {sign} model" if sign else ""
+    return f"{column}{content} ({existence}), {{exactness}}: {report.rows_text}"

@@ -43,12 +43,15 @@ class NamedSky:
     gaussian_frame : "tangent" or "uv"
     smearing : tuple of str
         Whether a run averaged its model, "on" or "off" for each of its partitions; empty for a file.
+    column : str
+        The column that a run was fitted to; empty for a file, or where the record does not have it.
     """
 
     model: SkyModel | None = None
     values: dict[str, float] = field(default_factory=dict)
     gaussian_frame: Literal["tangent", "uv"] = "tangent"
     smearing: tuple[Mode, ...] = ()
+    column: str = ""
 
 
 def read_sky_or_run(path: Path, frame: FrameName | None) -> NamedSky:
@@ -88,7 +91,8 @@ def read_sky_or_run(path: Path, frame: FrameName | None) -> NamedSky:
     recorded = facts.get("gaussian_frame", "tangent")
     chosen = cast(Literal["tangent", "uv"], frame.value if frame else recorded)  # predict refuses others
     smearing = tuple(facts.get("smearing") or ())
-    return NamedSky(read_model(path / "model.toml"), posterior.best_values, chosen, smearing)
+    column = str(facts.get("column", ""))
+    return NamedSky(read_model(path / "model.toml"), posterior.best_values, chosen, smearing, column)
 
 
 def is_sky_model(path: Path) -> bool | None:

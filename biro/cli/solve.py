@@ -122,10 +122,12 @@ def solve(
     biro solves with the column DATA, unless --column names another one.
     """
     from biro.calibration import solve_gains
+    from biro.calibration.solution_fit import of_raw_data
     from biro.errors import InputError
     from biro.io.measurement_set import read_columns
     from biro.io.measurement_set.storage import TIME_LIMIT, ask_storage
     from biro.io.reading import read
+    from biro.models import SkyModel
 
     if sky is not None and model_column is not None:
         raise InputError("give either SKY or --model-column")
@@ -153,7 +155,7 @@ def solve(
     if models:
         (known,) = models
     else:
-        known, values, frame = _model(observation, sky, gaussian_frame)
+        known, values, frame = _model(sky, gaussian_frame)
     for line in observation.reading_lines:
         say(line)
     solved = solve_gains(
@@ -173,6 +175,9 @@ def solve(
         backend=backend.value,
         gaussian_frame=frame,
     )
+    if isinstance(known, SkyModel):
+        for line in observation.instrument_lines(of_raw_data(known) if solved.taken_out else known):
+            say(line)
     written = _write(solved, obs, output, is_set, overwrite, limit, corrected)
     if as_json:
         print_json(solved.to_dict() | {"files": [str(path) for path in written]})
@@ -204,14 +209,12 @@ def _more_pictures(output: Path) -> list[Path]:
 
 
 def _model(
-    observation: Observation, sky: Path | None, gaussian_frame: FrameName | None
+    sky: Path | None, gaussian_frame: FrameName | None
 ) -> tuple[SkyModel, dict[str, float], Literal["tangent", "uv"]]:
     """The sky, values of free parameters, and the frame of Gaussians."""
     assert sky is not None
     named = read_sky_or_run(sky, gaussian_frame)
     assert named.model is not None
-    for line in observation.instrument_lines(named.model):
-        say(line)
     return named.model, named.values, named.gaussian_frame
 
 

@@ -163,7 +163,7 @@ def _looked_for(likelihood: object, theta: Array) -> _Diagnosed:
     data = cast(ResidualLikelihood, likelihood).residual_data(theta)
     faults = fault_lines(data)
     data, of_copies = without_copies(data)
-    fits = [_measured(fit, each) if fit.n_vis else fit for fit, each in zip(fits, data, strict=True)]
+    fits = [measured(fit, each) if fit.n_vis else fit for fit, each in zip(fits, data, strict=True)]
     findings = _findings(likelihood, theta, data, fits)
     shared = "" if any(fit.n_closure for fit in fits) else shared_remark(data)
     return _Diagnosed(tuple(fits), tuple(remarks), tuple(findings), tuple(faults), of_copies, shared)
@@ -226,7 +226,7 @@ def _dof(likelihood: object, theta: Array, n_data: NDArray[np.int64], n_param: i
     return np.asarray(n_data * (1.0 - n_param / max(1, int(n_data.sum()))))
 
 
-def _measured(fit: PartitionFit, data: ResidualData) -> PartitionFit:
+def measured(fit: PartitionFit, data: ResidualData) -> PartitionFit:
     """The fit with what its residuals show."""
     found = whiteness(data)
     return replace(

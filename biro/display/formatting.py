@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import difflib
-import functools
 import html
-import inspect
 import math
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import ParamSpec, TypeVar
 
 import numpy as np
 
 from biro.errors import InputError
 
-P = ParamSpec("P")
-R = TypeVar("R")
 MOST_LISTED = 8
 """Items of a list that a message names."""
 ARCSEC = np.pi / 180 / 3600
@@ -51,27 +46,6 @@ def check_names(names: Iterable[str], allowed: Sequence[str], caller: str) -> No
 def given_text(value: object) -> str:
     """An argument in words, for a message that says what was given in its place: its type, or its path."""
     return f"the path {str(value)!r}" if isinstance(value, str | os.PathLike) else type(value).__name__
-
-
-def takes_likelihood(function: Callable[P, R]) -> Callable[P, R]:
-    """Refuse whatever is no likelihood, in one line, as the argument `likelihood` of a function.
-
-    Something is a likelihood if it has a method log_likelihood or predict.
-    """
-    place = list(inspect.signature(function).parameters).index("likelihood")
-
-    @functools.wraps(function)
-    def checked(*args: P.args, **options: P.kwargs) -> R:
-        given = options.get("likelihood", args[place] if len(args) > place else None)
-        is_one = any(callable(getattr(given, name, None)) for name in ("log_likelihood", "predict"))
-        if not is_one and given is not None:
-            raise InputError(
-                f"{function.__name__} takes a Likelihood, got {given_text(given)}. Make one: "
-                'biro.Likelihood(observation, biro.read_model("sky.toml"))'
-            )
-        return function(*args, **options)
-
-    return checked
 
 
 def first_few(texts: Iterable[str], joint: str = ", ") -> str:

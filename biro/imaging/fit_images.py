@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.display.formatting import takes_likelihood
+from biro.display.arguments import takes_likelihood
 from biro.imaging.dirty_image import DirtyImage
 from biro.imaging.imager import Imager, ImagingOptions
 from biro.observation.observation import Observation

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.display.arguments import PATH, takes
 from biro.errors import InputError
 from biro.files.atomic import write_atomic
 from biro.files.fits_file import check_is_file, naming, opened
@@ -25,6 +26,7 @@ BEAM_AREA = np.pi / (4.0 * np.log(2.0))
 """Solid angle of an elliptical Gaussian, in products of its two FWHM."""
 
 
+@takes(path=PATH)
 def read_image(path: str | os.PathLike[str], *, interpolation: Interpolation = "linear") -> ImageModel:
     """Read a model of the sky from a FITS image or cube.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, Unpack, get_args, overload
 
+from biro.display.formatting import given_text
 from biro.display.progress import showing
 from biro.distributed.remote_data import Model
 from biro.errors import InputError
@@ -88,8 +89,9 @@ def image(
         longest baseline, or an argument out of its range. Of a cube, also channels that are not equally far
         apart, and a frame that frequencies cannot be turned into.
     """
-    if what not in get_args(What):
-        raise InputError(f"what must be data, model or residual, got {what!r}")
+    if not isinstance(what, str) or what not in get_args(What):
+        shown = repr(what) if isinstance(what, str) else given_text(what)
+        raise InputError(f"what must be data, model or residual, got {shown}")
     if what != "data" and model is None:
         raise InputError(f"an image of the {what} needs model=, the model visibilities of all partitions")
     warn_of_reading(observation)

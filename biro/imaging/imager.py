@@ -57,6 +57,10 @@ RENAMED = {"n_pixel": "size"}
 """Earlier names of fields of `Imaging`."""
 
 
+class _EarlierName(int):
+    """A size that was read under its earlier name, as `dataclasses.replace` reads it and gives it back."""
+
+
 @dataclass(frozen=True)
 class Imaging:
     """Settings of a dirty image.
@@ -100,7 +104,7 @@ class Imaging:
     n_pixel: InitVar[int | None] = None
 
     def __post_init__(self, n_pixel: int | None) -> None:
-        if n_pixel is not None:
+        if n_pixel is not None and not isinstance(n_pixel, _EarlierName):
             given = {"n_pixel": n_pixel} | ({} if self.size is None else {"size": self.size})
             object.__setattr__(self, "size", with_new_names(given, RENAMED, "Imaging")["size"])
         if self.weighting not in get_args(Weighting):
@@ -114,6 +118,12 @@ class Imaging:
     def weighting_text(self) -> str:
         """The weighting in words, with its robustness."""
         return f"briggs (robust {self.robust or 0.0:g})" if self.weighting == "briggs" else self.weighting
+
+
+# After the dataclass is made, as it takes an attribute of this name for the default of the argument.
+Imaging.n_pixel = property(  # type: ignore[attr-defined]
+    lambda self: None if self.size is None else _EarlierName(self.size), doc="The earlier name of size."
+)
 
 
 class ImagingOptions(TypedDict, total=False):

@@ -113,8 +113,9 @@ def window_about(panels: Sequence[Panel], offsets: NDArray[np.float64]) -> SkyWi
     Returns
     -------
     SkyWindow or None
-        With `MARGIN` major axes of the beam on either side; None where that is half of the width or more, or
-        where nothing is above a contour and there is no source.
+        Its middle is that of the sources, or of what is seen where there is no source; with `MARGIN` major
+        axes of the beam beyond all. None where it is half of the width or more, or where nothing is above a
+        contour and there is no source.
     """
     first = panels[0]
     if first.beam is None:
@@ -126,12 +127,13 @@ def window_about(panels: Sequence[Panel], offsets: NDArray[np.float64]) -> SkyWi
     points = np.concatenate([np.stack([n // 2 - x, y - n // 2], axis=1) * first.cell, inside])
     if not len(points):
         return None
-    low, high = points.min(axis=0) - MARGIN * beam, points.max(axis=0) + MARGIN * beam
-    half = 0.5 * float((high - low).max())
+    about = inside if len(inside) else points
+    middle = 0.5 * (about.min(axis=0) + about.max(axis=0))
+    half = float(np.abs(points - middle).max()) + MARGIN * beam
     if half > 0.5 * whole:
         return None
     reach = whole - half  # the window stays within the image
-    east, north = np.clip(0.5 * (low + high), -reach, reach).tolist()
+    east, north = np.clip(middle, -reach, reach).tolist()
     return SkyWindow(east, north, half)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack, cast
 
+from biro.display.arguments import PATHS, takes
 from biro.display.formatting import check_names
 from biro.display.progress import showing
 from biro.distributed.placement import ProcessGroup, processes_of
@@ -54,6 +55,7 @@ SCANS_AND_COLUMNS = ("column", "weight_column", "scans")
 """Options that UVFITS and the formats of pyuvdata have no use for."""
 
 
+@takes(path=PATHS)
 def read(
     path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,

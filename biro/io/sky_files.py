@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 
+from biro.display.arguments import PATH, takes
 from biro.errors import BiroError, ModelError
 from biro.files.fits_table import read_table
 from biro.files.fits_vetting import GZIP_START
@@ -23,6 +24,7 @@ from biro.models.files.text import FITS_START
 from biro.models.sky import SkyModel
 
 
+@takes(path=PATH)
 def read_sky(path: str | os.PathLike[str], *, beam: bool = True) -> SkyModel:
     """A sky model from a model file or a component list of any format.
 

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from biro.display.formatting import first_few
+from biro.display.formatting import first_few, given_text
 from biro.errors import InputError, LikelihoodError
 from biro.inference.block_arrowhead.matrix import ArrowheadMatrix
 from biro.inference.block_arrowhead.space import ArrowheadSpace
@@ -307,8 +307,12 @@ class Density:
     def _vectors(self, theta: ArrayLike) -> tuple[Array, bool]:
         try:
             array = np.asarray(theta, dtype=np.float64)
-        except (TypeError, ValueError) as error:
-            raise InputError(f"theta must be real numbers ({error})") from None
+        except (TypeError, ValueError):
+            hint = ". Give its best_fit" if hasattr(theta, "best_fit") else ""
+            hint = hint or (". Give its theta" if hasattr(theta, "theta") else "")
+            raise InputError(
+                f"theta must be real numbers, one for each parameter, got {given_text(theta)}{hint}"
+            ) from None
         is_single, n_param = array.ndim == 1, self.n_param
         if array.shape[-1:] != (n_param,) or array.ndim > 2:
             raise InputError(

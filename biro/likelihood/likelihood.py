@@ -369,6 +369,7 @@ class Likelihood(FitRemarks, Closing):
         options, choices = self.options, self.choices
         images = {"images": self._engines.image_digest, "image_accuracy": options.image_accuracy}
         return {
+            "column": self.observation.column,
             "backend": self.backend,
             "precision": self.precision,
             "precision_reason": choices.precision,

@@ -14,6 +14,7 @@ from biro.distributed.messages import failure_of
 from biro.errors import BiroError, RunError
 from biro.inference.posterior.table import PosteriorTable
 from biro.inference.samplers.sampling import sample
+from biro.io.measurement_set.opened import CORRECTED
 from biro.io.reading import read
 from biro.likelihood.likelihood import Likelihood
 from biro.models import SkyModel
@@ -139,6 +140,13 @@ class FitTask:
         return int.from_bytes(hashlib.sha256(f"{self.seed} {name}".encode()).digest()[:4])
 
 
+GIVEN_CALIBRATION = (
+    f"data: the errors are given the calibration in {CORRECTED}. They leave out its own errors; to include "
+    "these, fit DATA with [gain] in the model"
+)
+"""What errors leave out where gains were taken out of the data before the fit."""
+
+
 def lines_before(likelihood: Likelihood) -> list[str]:
     """What a user should know of data and model before a fit begins, each once.
 
@@ -147,6 +155,7 @@ def lines_before(likelihood: Likelihood) -> list[str]:
     observation, sky, model = likelihood.observation, likelihood.sky, likelihood.model
     lines = [
         *observation.reading_lines,
+        GIVEN_CALIBRATION if observation.column == CORRECTED and not sky.gains else "",
         *observation.instrument_lines(sky),
         *likelihood.choices.gains,
         *likelihood.choices.average,

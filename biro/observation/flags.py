@@ -126,7 +126,7 @@ def warn_of_reading(observation: _ReadData) -> None:
     InputError
         Something else was given in place of an observation.
     """
-    if not hasattr(observation, "reading_lines"):
+    if not hasattr(observation, "reading_lines") or isinstance(observation, type):
         raise InputError(f"expected an Observation, the result of biro.read, got {given_text(observation)}")
     lines = observation.reading_lines
     told = (observation.source, *lines)

@@ -24,6 +24,8 @@ Mode = Literal["auto", "on", "off"]
 """Averages over integrations and channels always, never, or where it makes a difference."""
 Array = NDArray[np.float64]
 
+REQUESTED = "as requested"
+"""Why a mode other than "auto" is taken."""
 LIMIT = 1.0
 """How many times the noise of all visibilities of a partition together the loss must exceed."""
 SMALL = 1e-3
@@ -143,7 +145,7 @@ def choose(
         "on" where neither interval nor width is known.
     """
     if mode == "off":
-        return SmearingChoice(None, "as requested")
+        return SmearingChoice(None, REQUESTED)
     smearing = smearing_of(part)
     if not (smearing.interval.any() or smearing.chan_width.any()):
         if mode == "on":
@@ -151,7 +153,7 @@ def choose(
         return SmearingChoice(None, "neither the integration time nor the channel width is known")
     text, matters, change = _loss_text(part, smearing, _seen(sources, images))
     if mode == "on":
-        return SmearingChoice(smearing, f"as requested; {text}", change)
+        return SmearingChoice(smearing, f"{REQUESTED}; {text}", change)
     return SmearingChoice(smearing if matters else None, text, change)
 
 

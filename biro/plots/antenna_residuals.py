@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from biro.display.formatting import takes_likelihood
+from biro.display.arguments import takes_likelihood
 from biro.display.style import WIDTH, colour, drawing_on, figure_of
 from biro.observation.correlations import STOKES_NAMES
 
@@ -25,8 +25,9 @@ def antenna_residuals(
 ) -> Figure:
     """Draw the scatter of the residuals of each antenna's baselines, one point for each correlation.
 
-    It is the rms of real and imaginary parts in units of the fitted sigma, with the error of so many
-    independent samples, 1 / sqrt(4 n) of n complex ones: 1 where residuals are the noise of the model.
+    It is the rms of real and imaginary parts in units of the fitted noise (that of the weights times the
+    noise factor), with the error of so many independent samples, 1 / sqrt(4 n) of n complex ones: 1 where
+    residuals are the noise of the model.
 
     Parameters
     ----------
@@ -50,7 +51,7 @@ def antenna_residuals(
         turned = 90 if len(shown) > 12 else 0
         drawn.set_xticks(range(len(shown)), [names[i] for i in shown], rotation=turned)
         drawn.set_xlabel("antenna")
-        drawn.set_ylabel("rms residual / sigma")
+        drawn.set_ylabel("residual rms / fitted noise")
         drawn.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=len(number))
         return figure_of(drawn)
 

@@ -13,7 +13,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, MaxNLocator
 from numpy.typing import NDArray
 
-from biro.display.formatting import takes_likelihood
+from biro.display.arguments import takes_likelihood
+from biro.display.formatting import given_text
 from biro.display.style import MODEL, WIDTH, colour, drawing_on, figure_of, new_figure
 from biro.errors import InputError
 from biro.observation.selection import to_utc
@@ -326,6 +327,8 @@ def _time_label(observation: Observation, start: float) -> str:
 
 def _numbers(observation: Observation, names: Sequence[str]) -> tuple[int, ...]:
     known = list(observation.antenna_names)
+    if not isinstance(names, list | tuple):
+        raise InputError(f"expected names of antennas, such as {tuple(known[:2])}, got {given_text(names)}")
     for name in names:
         if name not in known:
             raise InputError(f"no antenna {name!r}; there are {', '.join(known)}")

@@ -14,11 +14,12 @@ from matplotlib.ticker import FixedLocator, MaxNLocator, ScalarFormatter
 from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter
 
+from biro.display.arguments import NAME, POSTERIOR, takes
 from biro.display.formatting import digits_after_point
 from biro.display.style import COLOUR, TRUTH, drawing_on, figure_of, inner_ticks, new_figure
 from biro.errors import InputError
 from biro.inference.posterior.posterior import Posterior
-from biro.inference.posterior.statistics import quantiles, unwrap
+from biro.inference.posterior.statistics import continuous, quantiles
 from biro.inference.posterior.table import LEVELS
 from biro.models.quantities.parameter import Column
 from biro.plots.labels import chosen_columns, parameter_text
@@ -36,6 +37,7 @@ MAX_CORNER = 24
 """Parameters of the largest corner plot."""
 
 
+@takes(posterior=POSTERIOR)
 def corner(
     posterior: Posterior, names: Sequence[str] | None = None, truth: Mapping[str, float] | None = None
 ) -> Figure:
@@ -91,6 +93,7 @@ def corner(
         return figure
 
 
+@takes(posterior=POSTERIOR, name=NAME)
 def marginal(
     posterior: Posterior, name: str, truth: float | None = None, *, ax: Axes | None = None
 ) -> Figure:
@@ -127,6 +130,7 @@ def marginal(
         return figure_of(drawn)
 
 
+@takes(posterior=POSTERIOR)
 def traces(posterior: Posterior, names: Sequence[str] | None = None) -> Figure:
     """Draw each parameter along the run: walkers by step, or nested samples by log-likelihood.
 
@@ -170,9 +174,9 @@ def _trace(ax: Axes, posterior: Posterior, values: NDArray[np.float64]) -> None:
 
 
 def _continuous(posterior: Posterior, column: Column) -> NDArray[np.float64]:
-    """Samples of one parameter; those of a parameter that wraps are moved to about their circular mean."""
+    """Samples of one parameter; those of a parameter that wraps are moved to the median of the table."""
     values, weight = posterior.weighted_draws(column.name)
-    return values if column.period is None else unwrap(values, weight, column.period)
+    return values if column.period is None else continuous(values, weight, column.period)
 
 
 def _moved_truth(posterior: Posterior, column: Column, value: float | None) -> float | None:

@@ -13,7 +13,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from biro.display.formatting import frequency_text, takes_likelihood
+from biro.display.arguments import takes_likelihood
+from biro.display.formatting import frequency_text
 from biro.display.style import MODEL, WIDTH, colour, drawing_on, figure_of, new_figure
 from biro.plots.stokes_i import StokesI, stokes_i, uv_unit
 

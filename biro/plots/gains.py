@@ -14,7 +14,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, ScalarFormatter
 from numpy.typing import NDArray
 
-from biro.display.formatting import FREQUENCIES, range_text, takes_likelihood
+from biro.display.arguments import LIKELIHOOD, POSTERIOR, SOLVED, takes
+from biro.display.formatting import FREQUENCIES, range_text
 from biro.display.style import COLUMN, WIDTH, colour, inner_ticks, new_figure
 from biro.errors import InputError
 from biro.inference.posterior.posterior import Posterior
@@ -49,7 +50,7 @@ class GainTrack(NamedTuple):
     phase_err: Array
 
 
-@takes_likelihood
+@takes(likelihood=LIKELIHOOD, posterior=POSTERIOR)
 def gains(posterior: Posterior, likelihood: Likelihood, i_partition: int = 0, *, chan: int = 0) -> Figure:
     """Draw amplitudes and phases of the gains of all antennas against time, medians and 68 % ranges.
 
@@ -88,6 +89,7 @@ def gains(posterior: Posterior, likelihood: Likelihood, i_partition: int = 0, *,
     return draw_gains(tracks)
 
 
+@takes(solved=SOLVED)
 def solved_gains(solved: SolvedGains, i_window: int = 0, *, block: int = 0) -> Figure:
     """Draw amplitudes and phases of gains that a solver found against time, with errors of noise.
 

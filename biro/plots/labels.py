@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+from biro.display.formatting import given_text
 from biro.errors import InputError
 from biro.inference.posterior.posterior import Posterior
 from biro.inference.posterior.table import NOISE
@@ -29,17 +30,23 @@ def chosen_columns(posterior: Posterior, names: Sequence[str] | None) -> list[Co
     posterior : Posterior
     names : sequence of str or None
         "jet.I" is a parameter, "jet" all parameters of that source, "*.I" all that fit when * stands for any
-        text. None: all without gains, without noise factors where there are more than eight parameters.
+        text. A text is a list of one. None: all without gains, without noise factors where there are more
+        than eight parameters.
 
     Raises
     ------
     InputError
         A name that no parameter has.
     """
+    if not isinstance(names, Iterable | None) or isinstance(names, Mapping):
+        raise InputError(f"names must be a list of names of parameters, got {given_text(names)}")
+    names = [names] if isinstance(names, str) else names
     if names is None:
         return [column for column in posterior.columns if column.name in default_names(posterior)]
     found: dict[str, Column] = {}
     for name in names:
+        if not isinstance(name, str):
+            raise InputError(f"names must be names of parameters, got {given_text(name)}")
         fits = re.compile(".*".join(map(re.escape, name.split("*"))) + r"(\..*)?")
         columns = [column for column in posterior.columns if column.name == name]
         columns = columns or [column for column in posterior.columns if fits.fullmatch(column.name)]

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from biro.display.formatting import html_table, html_text, takes_likelihood
+from biro.display.arguments import takes_likelihood
+from biro.display.formatting import html_table, html_text
 from biro.files.atomic import write_atomic
 from biro.inference.posterior.comparison import Comparison
 from biro.inference.posterior.posterior import Posterior
@@ -227,6 +228,39 @@ def _small(data: bytes, most_pixels: int, quality: int) -> tuple[str, bytes, boo
     return kind, buffer.getvalue(), small.width > 2 * small.height
 
 
+PLAIN = {
+    "noise": "noise",
+    "gaussian_frame": "plane of Gaussians",
+    "n_vis": "visibilities",
+    "overlap": "importance-sampling efficiency",
+    "pareto_k": "Pareto k",
+    "n_mode": "modes",
+    "n_step": "steps",
+    "n_burn": "steps left out at the start (burn-in)",
+    "thin": "steps from one kept sample to the next",
+    "acceptance": "acceptance fraction",
+    "steps_per_tau": "steps over the autocorrelation time",
+    "n_iteration": "iterations",
+    "n_call": "evaluations of the likelihood",
+    "n_gradient": "evaluations of the gradient",
+    "efficiency_percent": "sampling efficiency (%)",
+    "information_nat": "information (nat)",
+    "n_divergent": "divergent transitions",
+    "bfmi": "BFMI",
+    "r_hat": "R-hat",
+    "n_effective_tail": "effective samples in the tails",
+    "log_evidence_laplace": "ln evidence of the Laplace approximation",
+    "missed_mass": "estimated part of the posterior in modes that were not found",
+    "n_start": "starts of the search for the maximum",
+}
+"""What the report calls an entry of a record, where its name does not read as words."""
+INTERNAL = {
+    *("form", "reason", "precision_reason", "smearing_reason", "memory_limit", "left", "covered"),
+    *("n_agree", "n_end", "n_search", "n_exchangeable", "n_outside", "step_size", "depth", "unexplored"),
+}
+"""Entries that only the developers of biro can use; the log and `run.json` have them."""
+
+
 def _origin(posterior: Posterior, likelihood: Likelihood) -> str:
     """How the posterior was made: options, diagnostics, hashes and versions, a line each."""
     provenance = posterior.provenance
@@ -238,8 +272,8 @@ def _origin(posterior: Posterior, likelihood: Likelihood) -> str:
         "model sha256": provenance.model_digest,
         **provenance.versions,
     }
-    lines = ((name, _in_words(value)) for name, value in record.items())
-    return "\n".join(f"{name.replace('_', ' ')}: {text}" for name, text in lines if text)
+    lines = ((name, _in_words(value)) for name, value in record.items() if name not in INTERNAL)
+    return "\n".join(f"{PLAIN.get(name, name.replace('_', ' '))}: {text}" for name, text in lines if text)
 
 
 def _in_words(value: object) -> str:

@@ -11,7 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Ellipse
 from numpy.typing import NDArray
 
-from biro.display.formatting import ANGLES, takes_likelihood, unit_for
+from biro.display.arguments import LIKELIHOOD, POSTERIOR, takes
+from biro.display.formatting import ANGLES, unit_for
 from biro.display.style import COLUMN, colour, drawing_on, figure_of, plain_ticks
 from biro.errors import InputError
 from biro.imaging.pictures import SkyWindow, draw_backdrop
@@ -37,7 +38,7 @@ _ANGLES = tuple(
 )
 
 
-@takes_likelihood
+@takes(likelihood=LIKELIHOOD, posterior=POSTERIOR)
 def sky(
     likelihood: Likelihood,
     posterior: Posterior,

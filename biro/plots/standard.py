@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from biro.display.formatting import takes_likelihood
+from biro.display.arguments import takes_likelihood
 from biro.errors import InputError
 from biro.imaging.fit_images import before_and_after, draw_fit_images, fit_images
 from biro.inference.posterior.posterior import Posterior

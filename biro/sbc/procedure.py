@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from biro.display.formatting import takes_likelihood
+from biro.display.arguments import takes_likelihood
 from biro.display.progress import bar
 from biro.distributed.tasks.lost import LostTask
 from biro.distributed.tasks.run import Workers, run_tasks, workers_of

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.display.arguments import SKY, takes
 from biro.display.formatting import in_unit
 from biro.display.progress import doing
 from biro.distributed.blocks import Vis, Weight, split
@@ -132,6 +133,7 @@ class Channels:
         return np.asarray(self.first + self.width * np.arange(self.number), dtype=np.float64)
 
 
+@takes(sky=SKY)
 def simulate(
     telescope: Telescope | str,
     sky: SkyModel,

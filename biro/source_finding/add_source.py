@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.display.formatting import takes_likelihood
+from biro.display.arguments import takes_likelihood
 from biro.display.progress import doing, showing
 from biro.errors import InputError
 from biro.imaging.imager import ImagingOptions

@@ -21,7 +21,7 @@ from biro.imaging.imager import ImagingOptions
 from biro.likelihood.likelihood import Likelihood
 from biro.likelihood.noise_range import with_noise_range
 from biro.models import Noise, SkyModel
-from biro.observation.correlations import share_of_i
+from biro.observation.correlations import STOKES_NAMES, share_of_i
 from biro.observation.flags import warn_of_reading
 from biro.observation.noise import measure_noise
 from biro.observation.observation import Observation

@@ -169,8 +169,7 @@ def _priors(
         elif key == "ratio":
             found[key] = Uniform(min(MIN_RATIO, one.value), 1.0)
         elif key == "pa":
-            middle = float(np.round(np.rad2deg(of_angles[key])))
-            found[key] = Uniform(middle - 90.0, middle + 90.0, "deg")
+            found[key] = Uniform(0.0, 180.0, "deg")
         elif key in ("east", "north"):
             found[key] = around(of_angles[key], reach, angle)
         elif key in ("ra", "dec"):

@@ -128,11 +128,10 @@ def _free(
     if source.kind == "circle":
         size = around(0.5 * largest, 0.5 * largest, angle, positive=True)
         return GaussianSource(source.name, **quantities, fwhm=size)
-    pa = float(np.round(np.rad2deg(source.pa)))
     quantities |= {
         "emaj": around(0.5 * largest, 0.5 * largest, angle, positive=True),
         "ratio": Uniform(MIN_RATIO, 1.0),
-        "pa": Uniform(pa - 90.0, pa + 90.0, "deg"),
+        "pa": Uniform(0.0, 180.0, "deg"),
     }
     return GaussianSource(source.name, **quantities)
 

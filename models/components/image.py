@@ -68,7 +68,12 @@ class ImageModel:
         return f"<pre>{html.escape(repr(self))}</pre>"
 
     def __post_init__(self) -> None:
-        pixels = np.ascontiguousarray(self.pixels, dtype=np.float64)
+        try:
+            pixels = np.ascontiguousarray(self.pixels, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise ModelError(
+                f"pixels must be an array of numbers, got {type(self.pixels).__name__}"
+            ) from None
         n_stokes, n_freq, n_y, n_x = pixels.shape if pixels.ndim == 4 else (0, 0, 0, 0)
         if n_stokes not in (1, 4) or n_x != n_y or n_x < 2 or n_x % 2 or not n_freq:
             raise ModelError(

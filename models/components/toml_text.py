@@ -49,7 +49,7 @@ def to_toml(model: SkyDescription, *, centre: Centre | None = None, python_as_co
     if model.ref_freq is not None:
         sky["ref_freq"] = model.ref_freq
     if sky:
-        emit.table("[sky]", sky)
+        emit.table("[sky]", sky, {"centre_error": _OF_CENTRE})
     for source in model.sources:
         leave = ["name", *["beam"] * source.beam, *["frame"] * (getattr(source, "frame", None) == LOCAL)]
         emit.table("[[source]]", {"name": source.name, "type": source.type} | _entries(source, tuple(leave)))
@@ -81,6 +81,10 @@ def entry_lines(item: Entry, keys: Sequence[str]) -> list[str]:
     return [f"{_key(key)} = {emit.value(getattr(item, key))}" for key in keys]
 
 
+_OF_CENTRE = "A phase centre of the data that is closer to centre than this counts as centre (it is rounded)."
+"""Comment on `centre_error`."""
+
+
 def _entries(item: Entry, leave: tuple[str, ...] = ()) -> dict[str, object]:
     """The entries of a part of a model by name, without those that are not given."""
     fields = [field.name for field in dataclasses.fields(item) if field.name not in leave]
@@ -110,9 +114,12 @@ class _Emitter:
     def text(self) -> str:
         return "\n".join(self._lines).lstrip("\n") + "\n"
 
-    def table(self, header: str, table: Mapping[str, object]) -> None:
+    def table(
+        self, header: str, table: Mapping[str, object], comments: Mapping[str, str] | None = None
+    ) -> None:
         self._lines += ["", header]
         for key, value in table.items():
+            self._lines += [f"# {comments[key]}"] if comments and key in comments else []
             if self._comments and _has_frozen(value):
                 self._lines.append(f"# {_key(key)} = {value!r}")
             else:

@@ -17,6 +17,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 
 from biro.models.components.direction import Centre, parse_direction, radec_to_lm
@@ -70,7 +71,10 @@ def is_difmap(text: str) -> bool:
 
 
 def read_difmap(path: str | Path) -> SkyModel:
-    """The components of a difmap model as a model without priors: numbers stay as they are.
+    """The components of a difmap model as a model without priors.
+
+    Numbers stay as they are. Offsets, which follow from radius and angle, have four decimals more than the
+    radius and at least nine digits of it.
 
     The centre of the file, where it states one of J2000, becomes that of the model, with what the file rounds
     away as its `centre_error`; without it, positions are offsets from the phase centre of the data. Numbers
@@ -125,7 +129,8 @@ def _centre(lines: list[str]) -> tuple[Centre, Fixed] | None:
         ra, dec = ":".join(match.group(1, 2, 3)), ":".join(match.group(4, 5, 6))
         centre = parse_direction(f"{ra} {dec}")
         of_ra, of_dec = (10.0 ** -len(match[i].partition(".")[2]) for i in (3, 6))
-        return centre, Fixed(math.hypot(15 * of_ra * math.cos(centre[1]), of_dec), "arcsec")
+        error = math.hypot(15 * of_ra * math.cos(centre[1]), of_dec)
+        return centre, Fixed(round(1.05 * error, 1 - math.floor(math.log10(error))), "arcsec")
     return None
 
 
@@ -146,10 +151,10 @@ def _source(name: str, fields: list[str]) -> Source:
         known = f" ({TYPES[int(kind)]})" if kind in range(len(TYPES)) else ""
         allowed = ", ".join(f"{code} ({TYPES[code]})" for code in SHAPES)
         raise ModelError(f"type: one of {allowed}, found {kind:g}{known}")
-    angle = math.radians(theta)
+    angle, decimals = math.radians(theta), _decimals(fields[1] if len(fields) > 1 else "0", radius)
     given: dict[str, object] = {
-        "east": Fixed(radius * math.sin(angle), "mas"),
-        "north": Fixed(radius * math.cos(angle), "mas"),
+        "east": Fixed(round(radius * math.sin(angle), decimals), "mas"),
+        "north": Fixed(round(radius * math.cos(angle), decimals), "mas"),
         "I": Fixed(flux, "Jy"),
     }
     if index:
@@ -159,6 +164,12 @@ def _source(name: str, fields: list[str]) -> Source:
     if kind == POINT or as_ellipse(major, major * ratio, phi) is None:
         return PointSource(name, **given)
     return SHAPES[int(kind)](name, **given, **_shape(major, ratio, phi))
+
+
+def _decimals(text: str, radius: float) -> int:
+    """Decimals of offsets: four more than those of the radius, and at least nine digits of it."""
+    stated = -int(Decimal(text.removesuffix("v")).as_tuple().exponent)
+    return max(stated + 4, 9 - math.floor(math.log10(abs(radius))) if radius else 0)
 
 
 def _shape(major: float, ratio: float, phi: float) -> dict[str, object]:

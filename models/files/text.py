@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,8 @@ def read_text(path: str | Path) -> str:
     ModelError
         No such file, a folder, a pipe, a FITS image, not text in UTF-8, or larger than 256 MiB.
     """
+    if not isinstance(path, str | os.PathLike):
+        raise ModelError(f"expected the path of a model file, got {type(path).__name__}")
     path = Path(path)
     try:
         if read_file(path, only=len(FITS_START)) == FITS_START:

@@ -564,6 +564,25 @@ def test_predict_subtracts_a_component_list(folder, copy):
     np.testing.assert_allclose(restored.vis, before.vis, atol=2e-7)
 
 
+def test_predict_names_the_column_and_what_comes_from_the_run(folder, copy, tmp_path):
+    """A run on CORRECTED_DATA states what its errors leave out; its model does not belong to DATA."""
+    assert biro("predict", copy, folder / "sky.toml", "--column", "CORRECTED_DATA")[0] == 0
+    words = ("-o", tmp_path / "run", "--sampler", "none", "--no-pictures", "--backend", "cpu")
+    code, _, said = biro("fit", copy, folder / "model.toml", *words)
+    assert code == 0, said
+    assert said.count("the errors are given the calibration in CORRECTED_DATA") == 1
+    subtract = ("predict", copy, tmp_path / "run", "--subtract", "--column", "RESIDUAL", "--from")
+    code, _, said = biro(*subtract, "DATA")
+    assert code == 0, said
+    assert "RESIDUAL = DATA - model (made)" in said
+    assert "CAUTION: the run was fitted to CORRECTED_DATA" in said
+    assert "as requested" not in said
+    assert "smearing off: as in the run" in said
+    code, _, said = biro(*subtract, "CORRECTED_DATA")
+    assert "RESIDUAL = CORRECTED_DATA - model (was there)" in said
+    assert "CAUTION" not in said
+
+
 def test_predict_takes_the_best_fit_of_a_run(run, copy):
     code, _, said = biro("predict", copy, run)
     assert code == 0, said

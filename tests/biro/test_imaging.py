@@ -472,5 +472,8 @@ def test_the_command_does_not_overwrite_unasked(tmp_path):
 
 
 def test_keyword_arguments_are_the_fields_of_the_settings() -> None:
-    # n_pixel is the earlier name of size.
+    # n_pixel is the earlier name of size, and reads as it does.
+    assert (Imaging(size=64).n_pixel, Imaging().n_pixel) == (64, None)
+    assert dataclasses.replace(Imaging(size=64), size=32).n_pixel == 32
+    assert dataclasses.replace(Imaging(size=64), cell=1e-6).size == 64
     assert get_type_hints(ImagingOptions) == get_type_hints(Imaging) | {"n_pixel": int | None}

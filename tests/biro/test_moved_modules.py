@@ -6,6 +6,7 @@ from importlib import import_module
 
 import pytest
 
+import biro
 from biro._moved import MOVED
 
 
@@ -30,6 +31,15 @@ def test_a_script_sees_the_warning_at_its_own_line_and_no_class_twice(tmp_path) 
     )
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True)
     assert "script.py:2: DeprecationWarning: biro.images is called biro.imaging now" in done.stderr
+
+
+def test_a_module_under_its_earlier_name_is_an_attribute(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(biro.__dict__, "images", raising=False)  # where an import has set it
+    with pytest.warns(DeprecationWarning, match="biro.images is called biro.imaging now") as caught:
+        assert biro.images is import_module("biro.imaging")
+    assert caught[0].filename == __file__  # the line of the user, or Python hides the warning
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = biro.nothing
 
 
 def test_every_name_in_the_table_leads_to_a_module() -> None:

@@ -134,8 +134,13 @@ def test_of_a_residual_the_peak_alone_widens_the_window():
     beam = RestoringBeam(4 * ARCSEC, 4 * ARCSEC, 0.0)
     panel = Panel(plane, ARCSEC, beam, 1.0, "one", is_residual=True, sidelobe=0.3)
     window = window_about([panel], np.array([[10 * ARCSEC, 0.0]]))
-    # The peak in the middle and a source 10 east; six beams of 4 arcsec on either side.
-    assert np.divide(window, ARCSEC) == pytest.approx([5.0, 0.0, 29.0])
+    # The source of the model is in the middle, the peak 10 west of it; six beams of 4 arcsec on either side.
+    assert np.divide(window, ARCSEC) == pytest.approx([10.0, 0.0, 34.0])
+    # Two sources, and a peak far from them: they stay in the middle.
+    plane[100, 100], plane[256 + 80, 256] = 0.0, 60.0
+    seen = replace(panel, is_residual=False)
+    both = window_about([seen], np.array([[10 * ARCSEC, 0.0], [-10 * ARCSEC, 4 * ARCSEC]]))
+    assert np.divide(both, ARCSEC)[:2] == pytest.approx([0.0, 2.0])
 
 
 def test_pauses_are_short_where_scans_would_be_lines():

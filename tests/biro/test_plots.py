@@ -20,6 +20,7 @@ from biro.errors import InputError
 from biro.imaging.fit_images import before_and_after, fit_images, image_rows
 from biro.inference.posterior.posterior import Posterior
 from biro.inference.posterior.samples import Provenance
+from biro.inference.posterior.statistics import mean_and_sd
 from biro.models.quantities.parameter import Column
 from biro.observation.observation import Observation
 from biro.plots.report import write_report
@@ -195,8 +196,26 @@ def test_a_true_angle_is_marked_beside_the_samples_that_wrap():
     figure = plots.corner(replace(base, columns=columns, samples=around), truth={"x": 179.0})
     ax = figure.axes[0]
     (mark,) = (line for line in ax.lines if line.get_color() == TRUTH)
-    assert mark.get_xdata()[0] == pytest.approx(-1.0)
-    assert ax.get_xlim()[0] < -1.0 < ax.get_xlim()[1]
+    # The median of the samples, in their range of 0 to 180, is just below 180 or just above 0.
+    at = mark.get_xdata()[0]
+    assert np.mod(at, 180.0) == pytest.approx(179.0)
+    assert ax.get_xlim()[0] < at < ax.get_xlim()[1]
+
+
+@pytest.mark.parametrize("low", [0.0, -90.0, -17.0])
+def test_pictures_give_an_angle_in_the_range_of_its_prior(low):
+    """About 169.7 deg, which is -10.3 deg for another prior: one number in table and pictures."""
+    base, columns = posterior(), (Column("x", "deg", period=180.0), Column("y", "deg", period=180.0))
+    # The first parameter scatters by 1, and a tenth of it wraps for the last prior.
+    centred = 169.7 + 5.0 * (base.samples - base.weight @ base.samples)
+    shown = replace(base, columns=columns, samples=low + np.mod(centred - low, 180.0))
+    median = shown.summary()["x"].median
+    assert low <= median < low + 180.0
+    title = plots.corner(shown).axes[0].get_title().splitlines()[1]
+    assert float(title.replace("\N{MINUS SIGN}", "-").removesuffix(" deg")) == pytest.approx(median, abs=0.06)
+    mean, _ = mean_and_sd(shown)
+    # 5 deg over the root of hundreds of samples, and the difference of mean and median.
+    assert mean[0] == pytest.approx(median, abs=2.0)
 
 
 def test_the_report_is_one_page_with_everything_escaped(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -135,3 +136,16 @@ def test_tables_and_wide_pictures_scroll_on_a_narrow_page(page) -> None:
     assert re.search(r"\bpre \{[^}]*overflow-x: auto", style)
     assert re.search(r"\bfigure \{[^}]*overflow-x: auto", style)
     assert 'name="viewport"' in page
+
+
+def test_how_it_was_made_is_in_words_of_the_field() -> None:
+    """No entry that only the code explains, and no name of a variable."""
+    posterior = SimpleNamespace(
+        provenance=SimpleNamespace(options={}, data_digest="d", model_digest="m", versions={}),
+        diagnostics={"overlap": 0.9, "pareto_k": 0.1, "left": 1e-9, "covered": 1.0, "n_agree": 3.0},
+    )
+    made = {"form": ["row"], "reason": ["x"], "backend": "cpu", "gaussian_frame": "tangent"}
+    text = report._origin(posterior, SimpleNamespace(description=lambda: made))
+    assert "importance-sampling efficiency: 0.9" in text
+    assert "plane of Gaussians: tangent" in text
+    assert not re.search(r"^(left|covered|n agree|form|reason|overlap):", text, re.MULTILINE)

@@ -91,6 +91,27 @@ def test_gains_scatter_about_the_truth_as_their_errors_say() -> None:
     assert abs(figures["chi2_after"] - n_dof) < 4.0 * np.sqrt(2 * n_dof)
 
 
+@pytest.mark.parametrize(("flux", "fits"), [("1 Jy", True), ("0.8 Jy", False)])
+def test_a_sky_that_is_a_little_wrong_is_named(flux: str, fits: bool) -> None:
+    """A flux that is 20 % off leaves residuals below twice the noise, which are coherent in time."""
+    given = SkyModel([SKY.sources[0], replace(SKY.sources[1], I=flux)], centre=SKY.centre, feeds=SKY.feeds)
+    solved = biro.solve_gains(made(noise=0.1), given)
+    window = solved.windows[0]
+    per_dof = window.chi2_after.sum() / (2 * window.n_vis.sum() - window.n_free.sum())
+    assert solved.fits == fits
+    assert bool(solved.verdict) != fits
+    if fits:
+        # 2 x 5040 real numbers less 60 x 26 of gains: sqrt(2 / 8520) = 0.015; five times that.
+        assert per_dof == pytest.approx(1.0, abs=0.08)
+    else:
+        assert 1.2 < per_dof < 4.0  # below the square of twice the noise
+        first = str(solved).splitlines()[0]
+        assert first.startswith("THE MODEL DOES NOT FIT THE CALIBRATED DATA")
+        assert f"chi2/dof {per_dof:.3g}" in first
+        assert "thermal noise" in first
+        assert solved.to_dict()["remarks"][0].splitlines()[0] == first
+
+
 def test_another_minimiser_finds_the_same_gains(
     eht: dict[str, np.ndarray], observation: biro.Observation
 ) -> None:

@@ -14,7 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from biro.diagnosis.diagnosis import diagnose
 from biro.diagnosis.partition_fit import PartitionFit, fit_lines
-from biro.display.formatting import Tabular, digits_after_point, first_few, takes_likelihood
+from biro.display.arguments import takes_likelihood
+from biro.display.formatting import Tabular, digits_after_point, first_few
 from biro.display.progress import SEARCH, bar, end_of, showing
 from biro.errors import InputError, LikelihoodError
 from biro.files.atomic import write_atomic

@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from biro.display.formatting import Tabular
+from biro.display.arguments import POSTERIOR
+from biro.display.formatting import Tabular, given_text
 from biro.errors import InputError
 from biro.inference.posterior.posterior import Posterior
 from biro.inference.posterior.table import PosteriorTable
@@ -138,7 +139,14 @@ def compare(posteriors: Mapping[str, Posterior] | Sequence[Posterior]) -> Compar
     InputError
         Fewer than two, one without evidence, or not all on the same data.
     """
+    if not isinstance(posteriors, Mapping | list | tuple):
+        raise InputError(
+            f"compare takes several Posteriors, got {given_text(posteriors)}. Give them by name: "
+            'biro.compare({"one": first, "two": second})'
+        )
     named = dict(posteriors) if isinstance(posteriors, Mapping) else _numbered(posteriors)
+    for posterior in named.values():
+        POSTERIOR.refuse(posterior, "compare")
     if len(named) < 2:
         raise InputError(f"a comparison needs at least 2 runs, got {len(named)}")
     for name, posterior in named.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Self
 
+from biro.display.arguments import PATH
 from biro.inference.posterior.samples import Samples
 from biro.inference.posterior.table import PosteriorTable, summarise
 
@@ -93,4 +94,5 @@ class Posterior(Samples):
         """
         from biro.inference.posterior.file import load
 
+        PATH.refuse(path, "Posterior.load")
         return load(path, cls)

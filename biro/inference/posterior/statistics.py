@@ -20,9 +20,7 @@ def quantiles(
 ) -> list[float]:
     """Weighted quantiles; those of a parameter that wraps are taken about its circular mean.
 
-    A value x with period P is the angle 2 pi x / P. All values are moved to within P/2 of the
-    circular mean; quantiles are those of the moved values, shifted by whole periods until the
-    quantile of the middle level lies in the range that the values span.
+    A value x with period P is the angle 2 pi x / P; quantiles are those of `continuous` values.
 
     Parameters
     ----------
@@ -32,11 +30,19 @@ def quantiles(
     """
     if period is None:
         return _weighted_quantiles(values, weight, levels)
+    return _weighted_quantiles(continuous(values, weight, period), weight, levels)
+
+
+def continuous(
+    values: NDArray[np.float64], weight: NDArray[np.float64], period: float
+) -> NDArray[np.float64]:
+    """Values moved by whole periods to within half a period of their circular mean, the median in its range.
+
+    That is the range which the values span: the prior's, so that tables and pictures show the same numbers.
+    """
     moved = unwrap(values, weight, period)
-    near_mean = _weighted_quantiles(moved, weight, levels)
-    middle, low = near_mean[len(near_mean) // 2], values.min()
-    shift = -period * math.floor((middle - low) / period)
-    return [quantile + shift for quantile in near_mean]
+    (middle,) = _weighted_quantiles(moved, weight, (0.5,))
+    return np.asarray(moved - period * math.floor((middle - values.min()) / period))
 
 
 def mean_and_sd(posterior: Samples) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -44,7 +50,7 @@ def mean_and_sd(posterior: Samples) -> tuple[NDArray[np.float64], NDArray[np.flo
     weight, values = posterior.weight, posterior.samples.copy()
     for i, column in enumerate(posterior.columns):
         if column.period is not None:
-            values[:, i] = unwrap(values[:, i], weight, column.period)
+            values[:, i] = continuous(values[:, i], weight, column.period)
     mean = weight @ values
     return mean, np.sqrt(weight @ (values - mean) ** 2)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from biro.diagnosis.diagnosis import diagnose
-from biro.display.formatting import takes_likelihood
+from biro.display.arguments import takes_likelihood
 from biro.display.progress import showing
 from biro.errors import BackendError, InputError
 from biro.inference.posterior.gain_integral import with_integral

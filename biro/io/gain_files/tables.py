@@ -13,6 +13,7 @@ import numpy as np
 from astropy.time import Time
 from numpy.typing import NDArray
 
+from biro.display.arguments import PATH, takes
 from biro.errors import DataError, InputError
 from biro.files.atomic import atomic_path
 from biro.files.npz import read_npz, reading, texts
@@ -45,6 +46,7 @@ _OTHER_TIMES: tuple[tuple[str, Callable[[NDArray[np.float64]], NDArray[np.float6
 )
 
 
+@takes(path=PATH)
 def read_gains(path: str | os.PathLike[str]) -> GainSolutions:
     """Gains of a CASA table (G, T or B Jones), of an H5parm file, or of a file of a simulation (.npz).
 

@@ -15,6 +15,7 @@ from typing import TypedDict, Unpack, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.display.arguments import PATH, takes
 from biro.display.formatting import check_names
 from biro.errors import MeasurementSetError
 from biro.files.memory import byte_text, check_memory, free_memory
@@ -132,6 +133,7 @@ def flag_set(
     return tally.report(str(path), wanted.name, version, names)
 
 
+@takes(path=PATH)
 def undo_flags(path: str | os.PathLike[str], *, time_limit: float = 30.0) -> str:
     """Bring the flags back that were there before the last `biro.flag`, and remove that version.
 

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from dataclasses import fields as fields_of
 from typing import Any, Unpack, cast
 
+from biro.display.arguments import PATH, PATHS, takes
+from biro.display.formatting import given_text
 from biro.display.progress import showing
 from biro.errors import InputError
 from biro.flagging.strategy import StrategyLike
@@ -23,6 +25,7 @@ from biro.observation.selection import Selection
 from biro.observation.weighting import Weighting
 
 
+@takes(path=PATHS)
 def read_ms(
     path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
@@ -116,6 +119,7 @@ def read_ms(
         )
 
 
+@takes(path=PATH)
 def read_columns(
     path: str | os.PathLike[str],
     columns: Sequence[str],
@@ -153,8 +157,9 @@ def read_columns(
     --------
     >>> data, model = read_columns("obs.ms", ["DATA", "MODEL_DATA"], fields="3C273")
     """
-    if isinstance(columns, str) or not columns:
-        raise InputError(f"columns must be a list of names, got {columns!r}")
+    if not isinstance(columns, list | tuple) or not columns or not all(isinstance(c, str) for c in columns):
+        shown = repr(columns) if isinstance(columns, str | list | tuple) else given_text(columns)
+        raise InputError(f"columns must be a list of names, got {shown}")
     if len(columns) > 1 and options.get("flagger") is not None:
         raise InputError("flagger needs one column, because it would flag other visibilities in each")
     request, table = _sorted_options("read_columns", options, but="column")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Unpack, cast
 
 import numpy as np
 
+from biro.display.arguments import PATH, takes
 from biro.display.progress import showing
 from biro.errors import DataError
 from biro.files.fits_table import check_whole
@@ -49,6 +50,7 @@ FREQUENCY_FRAMES = {"LSRK": "LSRK", "LSRD": "LSRD", "BARYCENT": "BARY", "GEOCENT
 """Frames of frequencies by SPECSYS; others, and none, are taken as those of the telescope, as CASA does."""
 
 
+@takes(path=PATH)
 def read_uvfits(
     path: str | os.PathLike[str], *, progress: bool = True, **options: Unpack[DataOptions]
 ) -> Observation:

@@ -10,7 +10,7 @@ import numpy as np
 from biro.display.style import COLOUR
 from biro.errors import InputError
 from biro.inference.posterior.posterior import Posterior
-from biro.inference.posterior.statistics import unwrap
+from biro.inference.posterior.statistics import continuous
 from biro.plots.interactive.plotly import finish, modules
 from biro.plots.labels import chosen_columns, parameter_text
 
@@ -53,7 +53,7 @@ def corner(posterior: Posterior, names: Sequence[str] | None = None) -> Any:
     alike = np.ones(len(draws.samples))
     for column in columns:
         if column.period is not None:
-            values[column.name] = unwrap(values[column.name], alike, column.period)
+            values[column.name] = continuous(values[column.name], alike, column.period)
     cells = {row[0]: row for row in posterior.summary().cells()[1:]}
     lines = [
         f"{row[0]} = {row[2]} ({row[3]}, {row[4]}) {row[1]}".rstrip()

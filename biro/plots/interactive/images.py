@@ -11,7 +11,8 @@ from matplotlib import colormaps
 from matplotlib.colors import to_hex
 from numpy.typing import NDArray
 
-from biro.display.formatting import FLUXES, Unit, takes_likelihood, unit_for
+from biro.display.arguments import takes_likelihood
+from biro.display.formatting import FLUXES, Unit, unit_for
 from biro.imaging.fit_images import fit_images, fitted_offsets
 from biro.imaging.pictures import (
     DIVERGING,

@@ -10,7 +10,8 @@ from matplotlib import colormaps
 from matplotlib.colors import to_hex
 from numpy.typing import NDArray
 
-from biro.display.formatting import frequency_text, takes_likelihood
+from biro.display.arguments import takes_likelihood
+from biro.display.formatting import frequency_text
 from biro.observation.selection import to_utc
 from biro.plots.interactive.plotly import finish, modules
 from biro.plots.stokes_i import StokesI, stokes_i, uv_unit

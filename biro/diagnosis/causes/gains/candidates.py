@@ -343,7 +343,9 @@ def _texts(fit: GainFit) -> tuple[str, str]:
     # Mean squares of amplitude and of phase, each over the cells, so that the better known counts no more.
     strength = np.sum(np.sum(weight * parts**2, axis=1) / np.maximum(np.sum(weight, axis=1), 1e-300), axis=0)
     order = np.argsort(-strength)
-    changes = {"steady": "", "time": _span(own, cells), "channel": " from channel to channel"}[cells.name]
+    changes = " from channel to channel" if cells.name == "channel" else ""
+    if cells.name == "time":
+        changes = _span(own, cells)
     feeds = ", and differently in the two feeds" if cells.by_feed else ""
     sizes = [_size(parts[:, :, [k]], weight[:, :, [k]], wanted) for k in range(len(antennas))]
     if few:
