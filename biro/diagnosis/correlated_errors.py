@@ -140,6 +140,10 @@ class _Values(NamedTuple):
     def of(cls, grid: Grid) -> _Values:
         return cls(grid, grid.real**2 + grid.imag**2, (grid != 0).astype(np.float64))
 
+    def part(self, index: tuple[slice, ...]) -> _Values:
+        """Some of them."""
+        return _Values(self.values[index], self.power[index], self.there[index])
+
     def of_others(self) -> _Values:
         """The sums over the other correlations."""
         return _Values(*(each.sum(axis=3, keepdims=True) - each for each in self))
@@ -163,8 +167,8 @@ def _correlations(grid: Grid) -> Array:
 def _lag(own: _Values, other: _Values, k_time: int, k_chan: int) -> tuple[float, float]:
     """R at one lag, and how certain it is in standard deviations; 0 of nothing."""
     n_time, n_chan = own.power.shape[1:3]
-    late = _Values(*(each[:, k_time:, k_chan:] for each in own))
-    early = _Values(*(each[:, : n_time - k_time, : n_chan - k_chan] for each in other))
+    late = own.part(np.s_[:, k_time:, k_chan:])
+    early = other.part(np.s_[:, : n_time - k_time, : n_chan - k_chan])
     square = 0.5 * _dot(late.power, early.power)
     if not square > 0.0:
         return 0.0, 0.0
