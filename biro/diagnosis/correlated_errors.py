@@ -232,15 +232,37 @@ def _grid(part: Partition, values: NDArray[np.complexfloating]) -> Grid:
     return grid
 
 
+class _Values(NamedTuple):
+    """Values of a grid, their squares, and 1 where there is one: (n_baseline, n_time, n_chan, n_corr)."""
+
+    values: Grid
+    power: Array
+    there: Array
+
+    @classmethod
+    def of(cls, grid: Grid) -> _Values:
+        return cls(grid, grid.real**2 + grid.imag**2, (grid != 0).astype(np.float64))
+
+    def part(self, index: tuple[slice, ...]) -> _Values:
+        """Some of them."""
+        return _Values(self.values[index], self.power[index], self.there[index])
+
+    def of_others(self) -> _Values:
+        """The sums over the other correlations."""
+        return _Values(*(each.sum(axis=3, keepdims=True) - each for each in self))
+
+
 def _correlations(grid: Grid) -> Array:
     """R by lags in time and in channels, and of the same or of different correlations: float64 (., ., 2)."""
     n_time, n_chan = (min(n, LONGEST) for n in grid.shape[1:3])
-    n_lag = next((k for k in range(1, n_chan) if _certainty(grid, 0, k) < SURE), n_chan)
+    own = _Values.of(grid)
+    both = own, own.of_others()
+    n_lag = next((k for k in range(1, n_chan) if _certainty(own, k) < SURE), n_chan)
     found: list[Array] = []
     for lags in lag_ranges(n_time):
         some = np.array(
             [
-                [np.sum([_lag(grid, k_time, k, h) for k_time in lags], axis=0) for h in (False, True)]
+                [np.sum([_lag(own, other, k_time, k) for k_time in lags], axis=0) for other in both]
                 for k in range(n_lag)
             ]
         )
@@ -256,25 +278,25 @@ def _ratio(values: Array, others: Array) -> Array:
     return np.divide(values, others, out=np.zeros_like(values), where=others > 0.0)
 
 
-def _certainty(grid: Grid, k_time: int, k_chan: int) -> float:
-    """Standard deviations of the correlation of the same hands at a lag."""
-    product, _, square = _lag(grid, k_time, k_chan, False)
+def _certainty(own: _Values, k_chan: int) -> float:
+    """Standard deviations of the correlation of the same hands at a lag in channels."""
+    product, _, square = _lag(own, own, 0, k_chan)
     return product / math.sqrt(square) if square > 0.0 else 0.0
 
 
-def _lag(grid: Grid, k_time: int, k_chan: int, differ: bool) -> tuple[float, float, float]:
+def _lag(own: _Values, other: _Values, k_time: int, k_chan: int) -> tuple[float, float, float]:
     """Sum of products at one lag, of the powers of both, and the variance of the first by chance."""
-    n_time, n_chan, n_corr = grid.shape[1:]
-    first, second = grid[:, k_time:, k_chan:], grid[:, : n_time - k_time, : n_chan - k_chan]
-    product, power, square = 0.0, 0.0, 0.0
-    for shift in range(1, n_corr) if differ else range(1):
-        other = np.roll(second, shift, axis=3)
-        each = first * other.conj()
-        both = each != 0
-        product += float(np.sum(each.real))
-        square += 0.5 * float(np.sum(np.abs(each) ** 2))
-        power += 0.5 * float(np.sum(np.abs(first[both]) ** 2) + np.sum(np.abs(other[both]) ** 2))
-    return product, power, square
+    n_time, n_chan = own.power.shape[1:3]
+    late = own.part(np.s_[:, k_time:, k_chan:])
+    early = other.part(np.s_[:, : n_time - k_time, : n_chan - k_chan])
+    product = _dot(late.values.real, early.values.real) + _dot(late.values.imag, early.values.imag)
+    power = 0.5 * (_dot(late.power, early.there) + _dot(late.there, early.power))
+    return product, power, 0.5 * _dot(late.power, early.power)
+
+
+def _dot(first: Array, second: Array) -> float:
+    """The sum of products, without an array of these."""
+    return float(np.einsum("btcx,btcx->", first, second))
 
 
 def _correlated(grid: Grid, lags: Array) -> Grid:

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from scipy import fft
 
 from biro.diagnosis.lags import SURE, lag_ranges
-from biro.observation.partition import PARALLEL_HANDS, Partition
+from biro.observation.correlations import PARALLEL_HANDS
+from biro.observation.partition import Partition
 
 Array = NDArray[np.float64]
 Grid = NDArray[np.complex128]

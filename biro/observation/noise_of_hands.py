@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.observation.correlations import PARALLEL_HANDS
 from biro.observation.noise import (
     BY_TIME,
     CHANCE,
@@ -34,7 +35,7 @@ from biro.observation.noise import (
     some_rows,
     thermal_noise,
 )
-from biro.observation.partition import PARALLEL_HANDS, Partition
+from biro.observation.partition import Partition
 
 Array = NDArray[np.float64]
 CORRELATION = 0.2

@@ -5,7 +5,8 @@ from __future__ import annotations
 import base64
 import html
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -174,10 +175,33 @@ def page(title: str, body: str, head: str = "") -> str:
 
 
 def png(figure: Figure) -> bytes:
-    """A figure as a PNG file. Drawing takes most of the time of a report: seconds for a large figure."""
+    """A figure as a PNG file. Drawing takes most of the time of a report: seconds for a large figure.
+
+    Matplotlib draws a figure with a layout engine twice, the first time for the layout alone. Here the engine
+    makes the layout without a drawing.
+    """
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=DPI)
+    with _laid_out(figure):
+        figure.savefig(buffer, format="png", dpi=DPI)
     return buffer.getvalue()
+
+
+@contextmanager
+def _laid_out(figure: Figure) -> Iterator[None]:
+    """The figure with the layout that it has at `DPI`, and without its layout engine; not of a window."""
+    engine, dpi = figure.get_layout_engine(), figure.get_dpi()
+    if engine is None or figure.canvas.manager is not None:
+        yield
+        return
+    with rc_context({"figure.autolayout": False, "figure.constrained_layout.use": False}):
+        figure.set_dpi(DPI)
+        engine.execute(figure)
+        figure.set_layout_engine(None)  # the settings would choose another one
+        try:
+            yield
+        finally:
+            figure.set_dpi(dpi)
+            figure.set_layout_engine(engine)
 
 
 def pdf(figure: Figure) -> bytes:

@@ -273,6 +273,16 @@ def test_starts_cover_the_prior() -> None:
         )
 
 
+def test_the_search_is_short_where_all_climbs_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Peaks one sigma apart are one maximum. Of two, or after one climb, others may be unknown."""
+    short: list[bool] = []
+    monkeypatch.setattr(exploration, "tempered", lambda *given: short.append(given[-1]))
+    one, two = [[0.3, -0.4], [0.35, -0.4]], [[-1.2, 0.3], [1.2, 0.3]]
+    for centres, starts in ((one, 16), (two, 16), (one, 1)):
+        biro.maximise(two_peaks(centres, [0.0, 0.0], sigma=0.05), seed=1, starts=starts)
+    assert short == [True, False, False]
+
+
 def test_missed_modes_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without tempering and more rounds, a mode that a single climb has found could have been missed."""
     monkeypatch.setattr(exploration, "tempered", lambda *given: None)

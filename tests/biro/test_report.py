@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from biro.diagnosis.partition_fit import MISFIT, OUTLIERS, PartitionFit
 from biro.diagnosis.verdict_text import HOLDS
@@ -149,3 +150,22 @@ def test_how_it_was_made_is_in_words_of_the_field() -> None:
     assert "importance-sampling efficiency: 0.9" in text
     assert "plane of Gaussians: tangent" in text
     assert not re.search(r"^(left|covered|n agree|form|reason|overlap):", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("layout", ["constrained", None])
+def test_a_picture_is_what_matplotlib_saves(layout: str | None) -> None:
+    """The layout is made without a drawing: the file is that of `savefig`, the figure is as before."""
+    files = []
+    for save in (report.png, _saved):
+        figure = Figure(figsize=(3.0, 2.0), layout=layout)
+        figure.subplots(1, 2)[0].set_ylabel("a label")
+        engine, dpi = figure.get_layout_engine(), figure.dpi
+        files.append(save(figure))
+        assert (figure.get_layout_engine(), figure.dpi) == (engine, dpi)
+    assert files[0] == files[1]
+
+
+def _saved(figure: Figure) -> bytes:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=report.DPI)
+    return buffer.getvalue()

@@ -137,5 +137,5 @@ def block_of(samples: ResidualSamples, templates: Complex, cell: Index | None = 
     for i, one in enumerate(templates):
         for j in range(i + 1):
             matrix[:, i, j] = matrix[:, j, i] = np.bincount(cell, (one.conj() * templates[j]).real, n_cell)
-        products[:, i] = samples.sums(one, cell, n_cell).real
+        products[:, i] = samples.real_sums(one, cell, n_cell)
     return NormalBlock(matrix, products[:, :, 0], products[:, :, 1:])

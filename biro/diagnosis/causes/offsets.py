@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -166,7 +165,7 @@ def log_choices(n: int, k: int) -> float:
 def _after(samples: ResidualSamples, change: Complex, tangent: Array, is_model: bool) -> ResidualSamples:
     moved = samples.changed(tangent)
     model = moved.model + change if is_model else moved.model
-    return replace(moved, residual=moved.residual - change, model=model)
+    return moved.with_values(residual=moved.residual - change, model=model)
 
 
 def _baseline_texts(samples: ResidualSamples, place: Index, factor: Complex, drops: Array) -> tuple[str, str]:

@@ -29,21 +29,13 @@ MOST = 1 << 17
 RUN = 16
 """Neighbouring times and channels that are left out, or kept, together."""
 ARRAYS = ("residual", "model", "root", "part", "row", "chan", "corr", "worst")
-OF_PLACES = (
-    *("turnable", "antenna1", "antenna2", "n_antenna", "baseline", "time", "times", "slot", "freq"),
-    *(
-        "chan_width",
-        "relative_width",
-        "interval",
-        "uvw",
-        "channel",
-        "corr_names",
-        "correlation",
-        "is_parallel",
-        "factors",
-    ),
+OF_EACH = (
+    *("antenna1", "antenna2", "baseline", "time", "freq", "chan_width", "relative_width", "interval"),
+    *("uvw", "channel", "correlation", "is_parallel"),
 )
-"""What is computed of the places of samples, whatever their values are."""
+"""What is computed of the place of each sample by itself, whatever its value is."""
+OF_PLACES = (*OF_EACH, "turnable", "n_antenna", "times", "slot", "corr_names", "factors")
+"""What is computed of the places of all samples, whatever their values are."""
 LINEAR = ("XX", "XY", "YX", "YY")
 N_WORST = 64
 """Largest residuals of those left out, which are kept all the same."""
@@ -166,14 +158,24 @@ class ResidualSamples:
         group : int64 (n,)
         n_group : int
         """
+        found = np.empty((n_group, 1 + len(self.mixture)), np.complex128)
+        found.real = self.real_sums(template, group, n_group)
+        found.imag = self.real_sums(1j * template, group, n_group)  # Re(conj(i t) x) = Im(conj(t) x)
+        return found
+
+    def real_sums(self, template: Complex, group: Index, n_group: int) -> Array:
+        """Real parts of `sums`, float64 (n_group, 1 + n_tangent)."""
         conjugate = template.conj()
-        found = [_sum_of(conjugate * self.residual, group, n_group)]
+        own = np.bincount(group, (conjugate * self.residual).real, n_group)
         if not len(self.mixture):
-            return found[0][:, None]
+            return np.asarray(own[:, None])
         product = conjugate * self.model
-        of_factors = np.array([_sum_of(factor * product, group, n_group) for factor in self.factors])
-        of_factors[IS_TURNED] *= 1j
-        return np.concatenate([found, self.mixture @ of_factors]).T
+        real, minus_imag = product.real.copy(), -product.imag  # of i F V with F turned by i
+        of_factors = [
+            np.bincount(group, factor * (minus_imag if is_turned else real), n_group)
+            for factor, is_turned in zip(self.factors, IS_TURNED, strict=True)
+        ]
+        return np.concatenate([own[None], self.mixture @ np.array(of_factors)]).T
 
     def changed(self, amounts: Array) -> ResidualSamples:
         """The samples with the model changed along its tangents by amounts, float64 (n_tangent,)."""
@@ -204,8 +206,12 @@ class ResidualSamples:
         return float(np.vdot(self.residual, self.residual).real)
 
     def only(self, which: Mask) -> ResidualSamples:
-        """Some of the samples."""
-        return replace(self, **{name: getattr(self, name)[which] for name in ARRAYS})
+        """Some of the samples; what is known of the place of each is kept."""
+        at = np.flatnonzero(which)  # indices are faster than a mask
+        made = replace(self, **{name: getattr(self, name)[at] for name in ARRAYS})
+        known = {name: self.__dict__[name] for name in OF_EACH if name in self.__dict__}
+        made.__dict__.update({name: values.take(at, axis=-1) for name, values in known.items()})
+        return made
 
     @property
     def fair(self) -> ResidualSamples:
@@ -277,7 +283,7 @@ class ResidualSamples:
 
     def scaled(self, by: Array) -> ResidualSamples:
         """The samples with the noise of each that many times larger, float64 (n,)."""
-        return replace(self, residual=self.residual / by, model=self.model / by, root=self.root / by)
+        return self.with_values(residual=self.residual / by, model=self.model / by, root=self.root / by)
 
     def _of_rows(self, name: str) -> NDArray[np.generic]:
         out = np.empty(self.n, getattr(self.parts[0], name).dtype if self.parts else float)
@@ -432,13 +438,6 @@ class ResidualSamples:
 def parts_of(values: Complex) -> Array:
     """Real and imaginary parts of values (..., n) in turns, float64 (..., 2 n), without a copy."""
     return np.ascontiguousarray(values).view(np.float64)
-
-
-def _sum_of(values: Complex, group: Index, n_group: int) -> Complex:
-    found = np.empty(n_group, np.complex128)
-    found.real = np.bincount(group, values.real, n_group)
-    found.imag = np.bincount(group, values.imag, n_group)
-    return found
 
 
 def _kept(part: Partition, too_many: float, shape: tuple[int, ...]) -> Mask:

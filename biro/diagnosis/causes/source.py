@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
@@ -131,7 +131,7 @@ class StokesView:
         turn = np.asarray(factor / size)
         if np.any(factor != 1.0):
             turned = {"residual": own.residual * turn.conj(), "model": own.model * turn.conj()}
-            own = replace(own, root=own.root * size, **turned)
+            own = own.with_values(root=own.root * size, **turned)
         return cls(stokes, own, chosen, turn)
 
     def after(self, samples: ResidualSamples, tangent: Array, change: Complex) -> ResidualSamples:
@@ -139,7 +139,7 @@ class StokesView:
         left = self.own.changed(tangent).less(change)
         model, residual = samples.model.copy(), samples.residual.copy()
         model[self.chosen], residual[self.chosen] = left.model * self.turn, left.residual * self.turn
-        return replace(samples, model=model, residual=residual)
+        return samples.with_values(model=model, residual=residual)
 
 
 def _of_field(
@@ -234,8 +234,11 @@ def template(
 
 def _kept_across(across: Array, largest: float) -> Array:
     """sinc of turns across a channel; of few turns by its series, whose next term is below 1e-16."""
-    if largest > FEW_TURNS:
-        return np.asarray(np.sinc(across))
+    if largest > FEW_TURNS:  # by the tangent of half the angle, as in `unit_phase`
+        half = 0.5 * np.pi * across
+        half[half == 0.0] = 1e-300
+        t = np.tan(half)
+        return np.asarray(t / (half * (1.0 + t * t)))
     square = (np.pi * across) ** 2
     return np.asarray(1.0 - square / 6.0 * (1.0 - square / 20.0))
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import LikelihoodError
-from biro.inference.maximum.climb import climb
+from biro.inference.maximum.climb import N_KEPT, climb
 from biro.inference.maximum.modes import Mode, distinct_modes
 from biro.inference.maximum.newton import HIGHER, NewtonResult, newton
 from biro.inference.maximum.objective import Objective
@@ -59,6 +59,11 @@ class Climbs:
     def disagree(self) -> bool:
         """Whether half of the climbs or more ended elsewhere."""
         return self.n_climb > 1 and 2 * self.found.n_agree <= self.n_climb
+
+    @property
+    def all_agree(self) -> bool:
+        """Whether all climbs, as many as go on from many starts, ended at the highest maximum."""
+        return self.found.n_agree == self.n_climb >= N_KEPT
 
     def add(self, starts: Array) -> float:
         """Climb from more starts; the part of these climbs that ended at no maximum known before.

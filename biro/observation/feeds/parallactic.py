@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from dataclasses import dataclass
 
@@ -14,6 +15,8 @@ from biro.observation.feeds.earth import pole_of_date, ut1_and_pole
 
 Array = NDArray[np.float64]
 DAY = 86400.0
+MOST_KEPT = 1 << 14
+"""Times, each for all antennas, up to which a place is kept for the next call."""
 LOWEST, HIGHEST = 6.0e6, 7.0e6
 """Distances from the Earth's centre between which an antenna stands, m."""
 
@@ -89,6 +92,19 @@ def apparent_place(time: Array, direction: tuple[float, float], positions: Array
     InputError
         A position that is not on the Earth, or a time that is not finite.
     """
+    time, positions = np.asarray(time, np.float64), np.asarray(positions, np.float64)
+    if time.size * len(positions) > MOST_KEPT:
+        return _apparent_place(time, direction, positions)
+    return _kept_place(time.tobytes(), direction, positions.tobytes())
+
+
+@functools.lru_cache(maxsize=4)
+def _kept_place(time: bytes, direction: tuple[float, float], positions: bytes) -> ApparentPlace:
+    """The place from arrays as bytes: spectral windows share times and antennas."""
+    return _apparent_place(np.frombuffer(time), direction, np.frombuffer(positions).reshape(-1, 3))
+
+
+def _apparent_place(time: Array, direction: tuple[float, float], positions: Array) -> ApparentPlace:
     import erfa
 
     radius = np.linalg.norm(positions, axis=1)
@@ -97,7 +113,7 @@ def apparent_place(time: Array, direction: tuple[float, float], positions: Array
             "parallactic angles need ITRF positions of the antennas, about 6.37e6 m from the Earth's centre, "
             f"got {radius.min():.6g} to {radius.max():.6g} m"
         )
-    day = np.asarray(time, np.float64) / DAY
+    day = time / DAY
     if not np.isfinite(day).all():
         raise InputError("parallactic angles need times that are finite")
     longitude, latitude, height = erfa.gc2gd(1, positions)  # 1: WGS84
