@@ -158,6 +158,13 @@ def test_folders_hold_what_a_reader_can_look_over(room: str) -> None:
     assert {folder: n - 1 for folder, n in numbers.items() if n - 1 > 20} == {}
 
 
+@pytest.mark.parametrize("page", ["architecture", "flow", "own_code"])
+def test_pages_name_files_that_are_there(page: str) -> None:
+    text = (ROOT / "docs" / "developers" / f"{page}.md").read_text()
+    named = re.findall(r"`((?:biro|models|rime_kernels|tests|docs)/[\w/.]*)`", text)
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
 def test_cuda_is_imported_in_one_module() -> None:
     found = {
         str(path.relative_to(ROOT))
