@@ -23,8 +23,8 @@ from common.timing import in_turns
 from common.types import Line
 
 from rime_kernels import Rime, device
+from rime_kernels.choices import Precision
 from rime_kernels.engine.device_threads import Devices
-from rime_kernels.geometry import Precision
 
 NAME = "64 antennas, 100 points"
 N_TIME = 1000

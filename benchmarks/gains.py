@@ -27,7 +27,7 @@ from common.types import Line
 import biro
 from biro.models import Gain, LogNormal, LogUniform, Noise, PerSegment, PointSource, SkyModel, Uniform
 from rime_kernels import device
-from rime_kernels.geometry import Precision
+from rime_kernels.choices import Precision
 
 GOALS = {"applied": 1.1, "gradient": 3.8, "gradient_of_all": 3.8, "marginalised": 4.0}
 """Times chi2 that each may take."""

@@ -23,7 +23,7 @@ from common.timing import seconds_of
 from common.types import Line
 
 from rime_kernels import device
-from rime_kernels.geometry import Precision
+from rime_kernels.choices import Precision
 
 NAMES = (
     "64 antennas, 50 + 50",

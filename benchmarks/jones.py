@@ -26,7 +26,7 @@ from common.timing import seconds_of
 from common.types import Line, Options
 
 from rime_kernels import Beam, JonesBeam, Rime, device
-from rime_kernels.geometry import Precision
+from rime_kernels.choices import Precision
 
 NAMES = ("64 antennas, 100 points", "64 antennas, 50 + 50", "64 antennas, 100 points, row form")
 MOST = {"cuda": 2.5, "cpu": 3.0}

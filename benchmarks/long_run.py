@@ -23,7 +23,8 @@ from common.options import make_parser, output_path
 from common.results import write
 from common.types import Line
 
-from rime_kernels.device import Backend, cuda
+from rime_kernels.choices import Backend
+from rime_kernels.device import cuda
 
 CASE = Case("long run", n_antenna=7, n_time=10, n_chan=1, n_point=1, polarised=False)
 QUICK = Case("quick", n_antenna=3, n_time=1, n_chan=1, n_point=1, polarised=False)

@@ -34,8 +34,7 @@ from biro.likelihood.precision import choose_precision
 from biro.models.files.toml import from_toml
 from biro.observation.observation import Observation
 from rime_kernels import device
-from rime_kernels.device import Backend
-from rime_kernels.geometry import Precision
+from rime_kernels.choices import Backend, Precision
 
 ROOT = Path(__file__).parents[1]
 FIXED = "\n[noise]\nfactor = 1\n"

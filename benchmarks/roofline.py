@@ -36,7 +36,7 @@ from common.types import Line
 from gridding.cases import Case, Size
 
 from rime_kernels import Rime, device
-from rime_kernels.geometry import Precision
+from rime_kernels.choices import Precision
 from rime_kernels.gridding.gridder import Gridder
 from rime_kernels.wprojection import WProjection
 

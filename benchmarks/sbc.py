@@ -34,8 +34,8 @@ from common.types import Line, Options
 from numpy.typing import ArrayLike, NDArray
 
 import biro
+from biro.choices import Gains
 from biro.errors import BiroError
-from biro.likelihood.densities.gain_treatment import Gains
 from biro.models.files.toml import from_toml
 from biro.run.interrupt import RunInterrupted
 from biro.sbc.procedure import load

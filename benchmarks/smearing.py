@@ -22,7 +22,7 @@ from common.timing import in_turns
 from common.types import Line, Options
 
 from rime_kernels import Rime, Smearing, device
-from rime_kernels.geometry import Precision
+from rime_kernels.choices import Precision
 from rime_kernels.smearing import average_of
 
 NAMES = ("64 antennas, 100 points", "64 antennas, 50 + 50", "64 antennas, 100 points, row form")

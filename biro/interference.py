@@ -30,9 +30,8 @@ from biro.models import SkyModel
 from biro.models.files.foreign import read_file
 from biro.observation.observation import Observation
 from biro.simulation.prediction import predict
-from rime_kernels.device import Backend
+from rime_kernels.choices import Backend, GaussianFrame
 from rime_kernels.engine.device_threads import Devices
-from rime_kernels.physics.envelope import GaussianFrame
 
 
 @takes(path=PATH)

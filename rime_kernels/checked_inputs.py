@@ -7,8 +7,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from rime_kernels import check
 from rime_kernels.arrays import Rows, Sources
+from rime_kernels.choices import Precision
 from rime_kernels.errors import InputError
-from rime_kernels.geometry import AntennaGeometry, Form, Precision, choose_form
+from rime_kernels.geometry import AntennaGeometry, Form, choose_form
 from rime_kernels.smearing.average import Average
 
 

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rime_kernels.arrays import Rows
+from rime_kernels.choices import Precision
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
 
 Form = Literal["factored", "row"]
-Precision = Literal["single", "double"]
 
 # Largest phase error in turns that the factored form may add (physics: section 2).
 TURN_TOLERANCE: dict[str, float] = {"single": 1e-6, "double": 1e-9}

@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from rime_kernels.adjoint import Adjoint, of_varied
 from rime_kernels.arrays import Sources
+from rime_kernels.choices import GaussianFrame
 from rime_kernels.deprecation import warn_alias
 from rime_kernels.jones_beam import JonesBeam
 from rime_kernels.physics import phase
-from rime_kernels.physics.envelope import GaussianFrame, pull_projections, unit_axes
+from rime_kernels.physics.envelope import pull_projections, unit_axes
 from rime_kernels.source_spectra import argument_slopes
 
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from rime_kernels import check
 from rime_kernels.arrays import Rows
-from rime_kernels.device import Backend
+from rime_kernels.choices import Backend, GridderName
 from rime_kernels.errors import InputError
 from rime_kernels.gridding.grid import ImageGrid
 
 if TYPE_CHECKING:
     from rime_kernels.gridding.gridder import Gridder
 
-GridderName = Literal["auto", "idg", "wprojection"]
 # How much faster W-projection is to be. On a GPU estimates are good to a quarter, and its kernels take longer
 # to compile.
 GAIN = {"cpu": 1.0, "cuda": 1.25}

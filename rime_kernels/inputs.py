@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from rime_kernels.arrays import AntennaTerms, Rows, Sources
 from rime_kernels.arrays.mapped import in_folder
+from rime_kernels.choices import GaussianFrame
 from rime_kernels.errors import InputError
 from rime_kernels.geometry import RowTable
 from rime_kernels.jones_beam import JonesBeam
@@ -321,7 +322,7 @@ def in_time_order(fixed: Constants) -> Constants:
 
 def inputs(
     sources: Sources,
-    frame: envelope.GaussianFrame,
+    frame: GaussianFrame,
     template_lm: NDArray[np.float64],
     scaled_dof: NDArray[np.float64] | None = None,
 ) -> Inputs:

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rime_kernels import check
 from rime_kernels.arrays import Beam, Rows, Sources
-from rime_kernels.device import Backend
+from rime_kernels.choices import Backend, Convention, GaussianFrame, Precision
 from rime_kernels.errors import InputError
-from rime_kernels.geometry import Precision
 from rime_kernels.jones_beam import JonesBeam
 from rime_kernels.physics.brightness import stokes_to_corr
-from rime_kernels.physics.envelope import GaussianFrame
 from rime_kernels.rime import Rime
 from rime_kernels.smearing.smearing import Smearing
-
-Convention = Literal["casa", "fourier"]
 
 _FEEDS = {"linear": ("XX", "XY", "YX", "YY"), "circular": ("RR", "RL", "LR", "LL")}
 

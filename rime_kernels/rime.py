@@ -10,21 +10,20 @@ from numpy.typing import ArrayLike, NDArray
 from rime_kernels import check, checked_inputs, device
 from rime_kernels.arrays import Rows, Sources
 from rime_kernels.arrays.row_cells import RowCells
+from rime_kernels.choices import Backend, GaussianFrame, Precision
 from rime_kernels.compile.call_lock import CALL_LOCK
 from rime_kernels.deprecation import warn_alias
 from rime_kernels.derivatives import Derivatives, ShardedDerivatives
-from rime_kernels.device import Backend
 from rime_kernels.engine import Engine, Visibilities
 from rime_kernels.engine.device_threads import Devices, threads_of
 from rime_kernels.engine.sharded import HeldData, OnShardDone, Ranks, ShardedEngine, ShardShares, Team
 from rime_kernels.engine.smeared import Settings
 from rime_kernels.errors import InputError
-from rime_kernels.geometry import Form, Precision, row_table, solve_antennas
+from rime_kernels.geometry import Form, row_table, solve_antennas
 from rime_kernels.gradient import Gradient
 from rime_kernels.inputs import Output, check_axes, constants
 from rime_kernels.make_engine import make_engine
 from rime_kernels.many import chi2_and_gradient_many, chi2_many
-from rime_kernels.physics.envelope import GaussianFrame
 from rime_kernels.resident_model import ResidentModel
 from rime_kernels.smearing.average import average_of
 from rime_kernels.smearing.smearing import Smearing

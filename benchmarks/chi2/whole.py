@@ -23,8 +23,7 @@ from biro.observation.observation import Observation
 from chi2.cases import LINEAR, SAMPLED, Case, field
 from chi2.ours import NotMeasuredError
 from rime_kernels import Rime, Sources
-from rime_kernels.device import Backend
-from rime_kernels.geometry import Precision
+from rime_kernels.choices import Backend, Precision
 
 N_WALKER = 256
 # Seconds that the steps of emcee may take, and more than which one step may not.

@@ -27,7 +27,7 @@ from biro.observation.flags import warn_of_reading
 from biro.observation.observation import Observation
 from biro.observation.weighting import with_systematic
 from biro.simulation.prediction import predict
-from rime_kernels.device import Backend
+from rime_kernels.choices import Backend, GaussianFrame
 from rime_kernels.gain_solving import (
     IntervalSums,
     Solution,
@@ -37,7 +37,6 @@ from rime_kernels.gain_solving import (
     sum_intervals,
 )
 from rime_kernels.gain_solving.unknowns import Mode
-from rime_kernels.physics.envelope import GaussianFrame
 
 WORDS = ("integration", "scan", "track")
 CROSS_SNR = 10.0

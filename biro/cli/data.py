@@ -11,7 +11,6 @@ import typer
 
 from biro.cli.guard import after_result, guard, make_folder, print_json, refuse_existing, say
 from biro.cli.options import (
-    Backend,
     BackendOption,
     DevicesOption,
     JsonFlag,
@@ -128,7 +127,7 @@ def flag(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace COPY, or the plots in DIR.")
     ] = False,
-    backend: BackendOption = Backend.auto,
+    backend: BackendOption = "auto",
     devices: DevicesOption = None,
     as_json: JsonFlag = False,
     *,
@@ -175,7 +174,7 @@ def flag(
         sky=named.model,
         values=named.values,
         gaussian_frame=named.gaussian_frame,
-        backend=backend.value,
+        backend=backend,
         devices=devices_of(devices),
         **reading,
     )

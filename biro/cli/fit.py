@@ -6,35 +6,30 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from biro.choices import Average, Sampler
 from biro.cli.guard import guard, print_json, say
 from biro.cli.options import (
-    AnyPrecision,
-    AverageName,
-    Backend,
     BackendOption,
     CacheOption,
     DevicesOption,
-    FrameName,
     FrameOption,
-    GainsName,
     GainsOption,
     JsonFlag,
     MemoryOption,
     ObservedSets,
     ReadingOptions,
-    Sampler,
     SamplerOptions,
-    SmearingName,
     SmearingOption,
     devices_of,
     keyword_options,
     takes_reading_options,
 )
 from biro.cli.plot import draw_run, is_drawn
+from rime_kernels.choices import AnyPrecision, Backend
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -92,25 +87,25 @@ def fit(
             help="Seed of the random numbers; the same seed repeats the result. Default: drawn and recorded."
         ),
     ] = None,
-    backend: BackendOption = Backend.auto,
+    backend: BackendOption = "auto",
     precision: Annotated[
         AnyPrecision,
         typer.Option(
             help="Precision of the model visibilities. auto: single if a test shows that it suffices."
         ),
-    ] = AnyPrecision.double,
-    gaussian_frame: FrameOption = FrameName.tangent,
-    smearing: SmearingOption = SmearingName.auto,
-    gains: GainsOption = GainsName.sample,
+    ] = "double",
+    gaussian_frame: FrameOption = "tangent",
+    smearing: SmearingOption = "auto",
+    gains: GainsOption = "sample",
     average: Annotated[
-        AverageName,
+        Average,
         typer.Option(
             help=(
                 "cells: average visibilities in time-frequency cells, as large as possible without changing "
                 "the result. biro tests this before the fit."
             )
         ),
-    ] = AverageName.none,
+    ] = "none",
     memory_limit: MemoryOption = None,
     devices: DevicesOption = None,
     cache: CacheOption = None,
@@ -155,13 +150,13 @@ def fit(
     obs, models = split_models([*obs, model])
     chosen = _sampler_of(sampler, len(models), compare=compare, each=each)
     of_likelihood: dict[str, Any] = {
-        "backend": backend.value,
-        "precision": precision.value,
-        "gaussian_frame": gaussian_frame.value,
+        "backend": backend,
+        "precision": precision,
+        "gaussian_frame": gaussian_frame,
         "memory_limit": memory_limit,
-        "smearing": smearing.value,
-        "gains": gains.value,
-        "average": average.value,
+        "smearing": smearing,
+        "gains": gains,
+        "average": average,
         "devices": devices_of(devices),
     }
     if comm is not None and (each or len(models) > 1):
@@ -201,16 +196,16 @@ def _sampler_of(sampler: Sampler | None, n_model: int, *, compare: bool, each: b
     from biro.errors import InputError
 
     if not compare:
-        return (sampler or Sampler.emcee).value
+        return sampler or "emcee"
     if n_model < 2:
         raise InputError("--compare needs several models: biro fit OBS ONE TWO --compare")
     if each:
         raise InputError("--compare and --each exclude each other: leave out one of them")
-    if sampler in (Sampler.emcee, Sampler.nuts):
+    if sampler in ("emcee", "nuts"):
         raise InputError(
-            f"--compare needs evidences, which {sampler.value} does not give: use --sampler dynesty, or none"
+            f"--compare needs evidences, which {sampler} does not give: use --sampler dynesty, or none"
         )
-    return (sampler or Sampler.dynesty).value
+    return sampler or "dynesty"
 
 
 @dataclass
@@ -350,7 +345,7 @@ def _batch_size(sampler: str, options: SamplerOptions, n_param: int) -> int:
     return parse_options(sampler, options, n_param).n_together if n_param else 1
 
 
-def _problem_text(likelihood: Likelihood, backend: Literal["auto", "cpu", "cuda"]) -> str:
+def _problem_text(likelihood: Likelihood, backend: Backend) -> str:
     """Number of parameters and visibilities, precision and device; the log has the reasons."""
     from rime_kernels.device import resolve
 

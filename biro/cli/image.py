@@ -5,16 +5,15 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from biro.choices import Imaged
 from biro.cli.guard import guard, print_json, refuse_existing, say
 from biro.cli.options import (
     AxisOption,
-    Backend,
     BackendOption,
     CacheOption,
     CellOption,
@@ -22,8 +21,6 @@ from biro.cli.options import (
     CubeFlag,
     DensityOption,
     EngineOption,
-    GridderName,
-    ImagedName,
     JsonFlag,
     MemoryOption,
     ObservedSets,
@@ -34,7 +31,6 @@ from biro.cli.options import (
     SizeOption,
     SkyFrameOption,
     SpectralFrameOption,
-    WeightingName,
     WeightingOption,
     devices_of,
     takes_reading_options,
@@ -73,17 +69,17 @@ def image(
         ),
     ] = None,
     what: Annotated[
-        ImagedName | None,
+        Imaged | None,
         typer.Option(help="What to image. Default: data, or the residual if --model is given."),
     ] = None,
-    weighting: WeightingOption = WeightingName.natural,
+    weighting: WeightingOption = "natural",
     robust: RobustOption = None,
     cell: CellOption = None,
     size: SizeOption = None,
     accuracy: Annotated[float, typer.Option(help="Relative error of the image.")] = 1e-4,
-    engine: EngineOption = GridderName.auto,
+    engine: EngineOption = "auto",
     gaussian_frame: SkyFrameOption = None,
-    backend: BackendOption = Backend.auto,
+    backend: BackendOption = "auto",
     memory_limit: MemoryOption = None,
     cache: CacheOption = None,
     cube: CubeFlag = False,
@@ -111,10 +107,10 @@ def image(
     from biro.io.reading import read
 
     comm = world()
-    chosen = what or (ImagedName.data if model is None else ImagedName.residual)
-    if chosen is not ImagedName.data and model is None:
-        raise InputError(f"an image of the {chosen.value} needs --model")
-    if chosen is ImagedName.data and model is not None:
+    chosen = what or ("data" if model is None else "residual")
+    if chosen != "data" and model is None:
+        raise InputError(f"an image of the {chosen} needs --model")
+    if chosen == "data" and model is not None:
         raise InputError("an image of the data does not use --model; give --what model or --what residual")
     planes = _stated(
         frame=frame,
@@ -145,21 +141,21 @@ def image(
                 observation,
                 sky.model,
                 values=sky.values,
-                engine=engine.value,
-                backend=backend.value,
+                engine=engine,
+                backend=backend,
                 gaussian_frame=sky.gaussian_frame,
                 memory_limit=memory_limit,
             )
             vis = list(predicted)
     imaging: ImagingOptions = {
         "stokes": reading.get("stokes"),
-        "weighting": weighting.value,
+        "weighting": weighting,
         "robust": robust,
         "cell": cell,
         "size": size,
         "accuracy": accuracy,
-        "engine": engine.value,
-        "backend": backend.value,
+        "engine": engine,
+        "backend": backend,
         "memory_limit": memory_limit,
     }
     if cube:
@@ -167,7 +163,7 @@ def image(
 
         if devices is not None:
             planes["devices"] = devices_of(devices)
-        saved = make_image(observation, chosen.value, model=vis, cube=True, **imaging, **planes).save(
+        saved = make_image(observation, chosen, model=vis, cube=True, **imaging, **planes).save(
             output, overwrite=overwrite
         )
         stages.include(saved.stages)
@@ -176,7 +172,7 @@ def image(
             drawn = draw_files(saved)
         _report(saved, [*saved.files, *drawn], stages, as_json)
         return
-    dirty = make_image(observation, chosen.value, model=vis, **imaging)
+    dirty = make_image(observation, chosen, model=vis, **imaging)
     stages.include(dirty.stages)
     plain_pictures()
     with stages.timed("writing"):
@@ -195,7 +191,7 @@ def _cube_files(output: Path) -> list[Path]:
 def _stated(**options: str | int | None) -> dict[str, Any]:
     """The options that were given, as plain text and numbers."""
     given = {name: value for name, value in options.items() if value is not None}
-    return {name: value.value if isinstance(value, Enum) else value for name, value in given.items()}
+    return dict(given)
 
 
 def _report(made: DirtyImage | SavedCube, paths: Sequence[Path], stages: Stages, as_json: bool) -> None:

@@ -5,11 +5,21 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from enum import Enum, StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from biro.choices import (
+    AxisKind,
+    Density,
+    Gains,
+    SmearingMode,
+    SpectralFrame,
+    Weighting,
+    Weights,
+)
+from rime_kernels.choices import Backend, Convention, GaussianFrame, GridderName
 
 if TYPE_CHECKING:
     from rime_kernels.engine.device_threads import Devices
@@ -20,147 +30,6 @@ SamplerOptions = dict[str, Any]
 """Keyword arguments of a sampler; which there are, and their types, depends on the sampler."""
 _READ = "Which data to read"
 """Heading of the reading options in the help of a command."""
-
-
-class GridderName(StrEnum):
-    """What grids images."""
-
-    auto = "auto"
-    idg = "idg"
-    wprojection = "wprojection"
-
-
-class Backend(StrEnum):
-    """Where to compute."""
-
-    auto = "auto"
-    cpu = "cpu"
-    cuda = "cuda"
-
-
-class Precision(StrEnum):
-    """Precision of the sums over sources."""
-
-    double = "double"
-    single = "single"
-
-
-class AnyPrecision(StrEnum):
-    """Precision of the sums over sources, where each command defines auto."""
-
-    auto = "auto"
-    double = "double"
-    single = "single"
-
-
-class Sampler(StrEnum):
-    """The sampler; "none" finds the maximum alone."""
-
-    emcee = "emcee"
-    dynesty = "dynesty"
-    dynesty_dynamic = "dynesty-dynamic"
-    nuts = "nuts"
-    none = "none"
-
-
-class FrameName(StrEnum):
-    """Where elliptical Gaussians lie."""
-
-    tangent = "tangent"
-    uv = "uv"
-
-
-class SmearingName(StrEnum):
-    """Whether a model is averaged over integrations and channels."""
-
-    auto = "auto"
-    on = "on"
-    off = "off"
-
-
-class AverageName(StrEnum):
-    """Whether few visibilities stand for those of cells."""
-
-    none = "none"
-    cells = "cells"
-
-
-class GainsName(StrEnum):
-    """How gains of antennas are treated."""
-
-    sample = "sample"
-    marginalise = "marginalise"
-    solve = "solve"
-    closures = "closures"
-
-
-class Weights(StrEnum):
-    """Where the weights of visibilities come from."""
-
-    stated = "stated"
-    scatter = "scatter"
-    equal = "equal"
-
-
-class Convention(StrEnum):
-    """Sign of the phase (docs/conventions.md)."""
-
-    casa = "casa"
-    fourier = "fourier"
-
-
-class FeedsName(StrEnum):
-    """Polarisation basis."""
-
-    linear = "linear"
-    circular = "circular"
-
-
-class InterpolationName(StrEnum):
-    """How to interpolate between the planes of an image."""
-
-    nearest = "nearest"
-    linear = "linear"
-    spectral_index = "spectral-index"
-
-
-class WeightingName(StrEnum):
-    """Weighting of visibilities in an image."""
-
-    natural = "natural"
-    uniform = "uniform"
-    briggs = "briggs"
-
-
-class SpectralFrame(StrEnum):
-    """Frame of the frequencies of a cube."""
-
-    TOPO = "TOPO"
-    GEO = "GEO"
-    BARY = "BARY"
-    LSRK = "LSRK"
-
-
-class AxisKind(StrEnum):
-    """What the spectral axis of a cube states."""
-
-    frequency = "frequency"
-    velocity = "velocity"
-
-
-class DensityName(StrEnum):
-    """Whose uv density the weights of a cube follow from."""
-
-    plane = "plane"
-    cube = "cube"
-
-
-class ImagedName(StrEnum):
-    """What is imaged."""
-
-    data = "data"
-    model = "model"
-    residual = "residual"
 
 
 # The parser is Path alone, because that of typer looks at the file, and hangs where storage does not answer.
@@ -215,7 +84,7 @@ PlaneDevicesOption = Annotated[
     ),
 ]
 FrameOption = Annotated[
-    FrameName,
+    GaussianFrame,
     typer.Option(
         help=(
             "Plane in which the sizes and position angles of Gaussians are defined: the tangent plane of the "
@@ -224,7 +93,7 @@ FrameOption = Annotated[
     ),
 ]
 SkyFrameOption = Annotated[
-    FrameName | None,
+    GaussianFrame | None,
     typer.Option(
         help=(
             "Plane in which the sizes and position angles of Gaussians are defined: the tangent plane of the "
@@ -234,7 +103,7 @@ SkyFrameOption = Annotated[
     ),
 ]
 SmearingOption = Annotated[
-    SmearingName,
+    SmearingMode,
     typer.Option(
         help=(
             "Apply time and bandwidth smearing to the model. auto: where the loss of amplitude exceeds the "
@@ -243,7 +112,7 @@ SmearingOption = Annotated[
     ),
 ]
 GainsOption = Annotated[
-    GainsName,
+    Gains,
     typer.Option(
         help=(
             "How to treat antenna gains. sample: fit the gains that have priors, like other parameters; "
@@ -255,7 +124,7 @@ GainsOption = Annotated[
         )
     ),
 ]
-WeightingOption = Annotated[WeightingName, typer.Option(help="Imaging weights.")]
+WeightingOption = Annotated[Weighting, typer.Option(help="Imaging weights.")]
 RobustOption = Annotated[
     float | None, typer.Option(help="Briggs robust parameter, -2 (uniform) to 2 (natural). Default: 0.")
 ]
@@ -296,7 +165,7 @@ AxisOption = Annotated[
     ),
 ]
 DensityOption = Annotated[
-    DensityName | None,
+    Density | None,
     _of_cube(text="For uniform and briggs weights: uv density of each plane (default) or of the whole cube."),
 ]
 
@@ -386,7 +255,7 @@ READING: dict[str, tuple[object, object]] = {
             "CASA's statwt does. equal: the same weight for all.",
             Weights,
         ),
-        Weights.stated,
+        "stated",
     ),
     "taper": (
         _option(
@@ -416,7 +285,7 @@ READING: dict[str, tuple[object, object]] = {
             "and WSClean use it. fourier: the opposite sign.",
             Convention,
         ),
-        Convention.casa,
+        "casa",
     ),
     "flagger": (
         _option(
@@ -492,8 +361,6 @@ def reading_words(reading: ReadingOptions) -> list[str]:
 
 
 def _parse_reading_option(name: str, value: object) -> object:
-    if isinstance(value, Enum):
-        return value.value
     if isinstance(value, str):
         if name in ("fields", "spws", "antennas"):
             return [part.strip() for part in value.split(",") if part.strip()]

@@ -9,9 +9,8 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -35,11 +34,8 @@ _SHARE = 4.0
 """A watch waits at least so many times as long as it has drawn."""
 
 
-class Format(StrEnum):
-    """What kind of files pictures are."""
-
-    png = "png"
-    pdf = "pdf"
+Format = Literal["png", "pdf"]
+"""What kind of files pictures are."""
 
 
 @guard
@@ -62,7 +58,7 @@ def plot(
     ] = None,
     format_: Annotated[
         Format, typer.Option("--format", help="Format of the plots. With pdf, biro writes no report.")
-    ] = Format.png,
+    ] = "png",
     cache: CacheOption = None,
 ) -> None:
     """Redraw the plots and the report of a run.
@@ -136,7 +132,7 @@ def likelihood_of(
     return likelihood
 
 
-def draw_run(run: Path, posterior: Posterior, likelihood: Likelihood, format_: Format = Format.png) -> None:
+def draw_run(run: Path, posterior: Posterior, likelihood: Likelihood, format_: Format = "png") -> None:
     """Write the pictures of a run into its directory, each when it is drawn, and the report with all of them.
 
     Parameters
@@ -157,7 +153,7 @@ def draw_run(run: Path, posterior: Posterior, likelihood: Likelihood, format_: F
         likelihood = likelihood.of_few()
     likelihood = likelihood.full
     drawn = write_pictures(run, each_picture(posterior, likelihood), format_)
-    if format_ is Format.pdf:
+    if format_ == "pdf":
         return
     with _room_for(run):
         head = _head(run, [_name(caption) for caption in drawn])
@@ -170,11 +166,11 @@ def write_pictures(run: Path, pictures: Iterable[tuple[str, Figure]], format_: F
     from biro.files.atomic import write_atomic
     from biro.plots import report
 
-    draw = report.pdf if format_ is Format.pdf else report.png
+    draw = report.pdf if format_ == "pdf" else report.png
     drawn: dict[str, bytes] = {}
     try:
         for caption, figure in _each_drawn(pictures):
-            path = run / f"{_name(caption)}.{format_.value}"
+            path = run / f"{_name(caption)}.{format_}"
             drawn[caption] = draw(figure)
             with _room_for(run):
                 write_atomic(path, drawn[caption])

@@ -8,29 +8,27 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from biro.choices import SmearingMode
 from biro.cli.guard import guard, refuse_existing, say
 from biro.cli.options import (
-    AnyPrecision,
-    Backend,
     BackendOption,
     EngineOption,
-    GridderName,
-    InterpolationName,
     MemoryOption,
     Observed,
     ReadingOptions,
     SkyFrameOption,
-    SmearingName,
     SmearingOption,
     takes_reading_options,
 )
 from biro.cli.sky import NamedSky, check_order, read_sky_or_run
+from biro.models.choices import Interpolation
+from rime_kernels.choices import AnyPrecision
 
 if TYPE_CHECKING:
+    from biro.choices import SmearingMode
     from biro.distributed.remote_data import Model
     from biro.io.data_set.writable_models import Mode as Written
     from biro.observation.observation import Observation
-    from biro.observation.smearing import Mode
 
 MODEL_COLUMN = "MODEL_DATA"
 """The column that is written where none is named."""
@@ -63,12 +61,12 @@ def predict(
         ),
     ] = None,
     interpolation: Annotated[
-        InterpolationName, typer.Option(help="Interpolation between the planes of a cube.")
-    ] = InterpolationName.linear,
+        Interpolation, typer.Option(help="Interpolation between the planes of a cube.")
+    ] = "linear",
     accuracy: Annotated[
         float, typer.Option(help="Relative rms error of the visibilities that biro predicts from an image.")
     ] = 1e-5,
-    engine: EngineOption = GridderName.auto,
+    engine: EngineOption = "auto",
     column: Annotated[
         str | None,
         typer.Option(
@@ -100,10 +98,10 @@ def predict(
                 "else double."
             )
         ),
-    ] = AnyPrecision.auto,
+    ] = "auto",
     gaussian_frame: SkyFrameOption = None,
-    smearing: SmearingOption = SmearingName.auto,
-    backend: BackendOption = Backend.auto,
+    smearing: SmearingOption = "auto",
+    backend: BackendOption = "auto",
     memory_limit: MemoryOption = None,
     *,
     reading: ReadingOptions,
@@ -127,13 +125,13 @@ def predict(
     check_order(obs, sky or image, "--image")
     _check_target(obs, is_folder, column, out, overwrite)
     named = read_sky_or_run(sky, gaussian_frame) if sky is not None else NamedSky()
-    model_image = read_image(image, interpolation=interpolation.value) if image is not None else None
+    model_image = read_image(image, interpolation=interpolation) if image is not None else None
     # DATA is the only column that no earlier run can have left incomplete.
     data = "DATA" if is_folder else None
     observation = read(obs, column=data, autocorrelations=True, allow_unusable=True, **reading, comm=comm)
     if model_image is not None:
         check_image(observation, model_image, str(image))
-    chosen = resolve_precision(precision.value, backend.value)
+    chosen = resolve_precision(precision, backend)
     base = source_column or column or MODEL_COLUMN
     if mode != "replace" and is_folder and (line := _other_base(named, base)):
         say(line)
@@ -143,14 +141,14 @@ def predict(
         named.model,
         image=model_image,
         accuracy=accuracy,
-        engine=engine.value,
+        engine=engine,
         values=named.values,
-        backend=backend.value,
+        backend=backend,
         precision=chosen,
         gaussian_frame=named.gaussian_frame,
         memory_limit=memory_limit,
         smearing=smears,
-        say=_said(smearing, is_of_run=smearing is SmearingName.auto and smears != "auto"),
+        say=_said(smearing, is_of_run=smearing == "auto" and smears != "auto"),
     )
     counting = counted(models, "predicting", "partitions", len(observation.partitions))
     exactness = f"accuracy {accuracy:g}" if sky is None else f"{chosen} precision"
@@ -161,23 +159,25 @@ def predict(
     say(written.format(exactness=exactness))
 
 
-def _smearing(asked: SmearingName, named: NamedSky, n_partition: int) -> Mode | Sequence[Mode]:
+def _smearing(
+    asked: SmearingMode, named: NamedSky, n_partition: int
+) -> SmearingMode | Sequence[SmearingMode]:
     """Whether models are averaged: as a run was unless the user chose, where its partitions are those."""
-    if asked is not SmearingName.auto or not named.smearing:
-        return asked.value
+    if asked != "auto" or not named.smearing:
+        return asked
     if len(set(named.smearing)) == 1:
         return named.smearing[0]
     return named.smearing if len(named.smearing) == n_partition else "auto"
 
 
-def _said(smearing: SmearingName, *, is_of_run: bool) -> Callable[[str], None]:
+def _said(smearing: SmearingMode, *, is_of_run: bool) -> Callable[[str], None]:
     """What says how a model was predicted, and how to predict it as other programs do."""
     from biro.observation.smearing import REQUESTED
 
     def said(line: str) -> None:
         if is_of_run:
             line = line.replace(REQUESTED, "as in the run")
-        if smearing is SmearingName.auto and line.startswith("smearing on"):
+        if smearing == "auto" and line.startswith("smearing on"):
             line += ". DP3, WSClean and CASA do not apply it; --smearing off does as they do"
         say(line)
 

@@ -7,26 +7,22 @@ from typing import Annotated
 
 import typer
 
+from biro.choices import Sampler
 from biro.cli.guard import after_result, guard, print_json, say
 from biro.cli.options import (
-    Backend,
     BackendOption,
-    FrameName,
     FrameOption,
-    GainsName,
     GainsOption,
     JsonFlag,
     MemoryOption,
     ObservedSets,
-    Precision,
     ReadingOptions,
-    Sampler,
-    SmearingName,
     SmearingOption,
     keyword_options,
     takes_reading_options,
 )
 from biro.run.environment import plain_pictures
+from rime_kernels.choices import Precision
 
 
 @guard
@@ -40,7 +36,7 @@ def sbc(
             "--output", "-o", metavar="DIR", help="Directory. biro creates it, or resumes the run in it."
         ),
     ],
-    sampler: Annotated[Sampler, typer.Option(help="Sampler to test (see biro fit --help).")] = Sampler.emcee,
+    sampler: Annotated[Sampler, typer.Option(help="Sampler to test (see biro fit --help).")] = "emcee",
     replicates: Annotated[
         int, typer.Option(help="Number of simulated data sets. A resumed run can be given more.")
     ] = 100,
@@ -53,13 +49,11 @@ def sbc(
     workers: Annotated[
         int | None, typer.Option(help="Number of processes. Default: one per core, or 1 on a GPU.")
     ] = None,
-    backend: BackendOption = Backend.auto,
-    precision: Annotated[
-        Precision, typer.Option(help="Precision of the model visibilities.")
-    ] = Precision.double,
-    gaussian_frame: FrameOption = FrameName.tangent,
-    smearing: SmearingOption = SmearingName.auto,
-    gains: GainsOption = GainsName.sample,
+    backend: BackendOption = "auto",
+    precision: Annotated[Precision, typer.Option(help="Precision of the model visibilities.")] = "double",
+    gaussian_frame: FrameOption = "tangent",
+    smearing: SmearingOption = "auto",
+    gains: GainsOption = "sample",
     memory_limit: MemoryOption = None,
     set_option: Annotated[
         list[str] | None,
@@ -95,16 +89,16 @@ def sbc(
     likelihood = Likelihood(
         observation,
         sky,
-        backend=backend.value,
-        precision=precision.value,
-        gaussian_frame=gaussian_frame.value,
+        backend=backend,
+        precision=precision,
+        gaussian_frame=gaussian_frame,
         memory_limit=memory_limit,
-        smearing=smearing.value,
-        gains=gains.value,
+        smearing=smearing,
+        gains=gains,
     )
     result = run_sbc(
         likelihood,
-        sampler.value,
+        sampler,
         replicates=replicates,
         run_dir=output,
         seed=seed,

@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from biro.choices import Feeds, SmearingMode
 from biro.cli.guard import after_result, guard, refuse_existing, say
-from biro.cli.options import (
-    Backend,
-    BackendOption,
-    FeedsName,
-    SkyFrameOption,
-    SmearingName,
-    SmearingOption,
-    quantity,
-)
+from biro.cli.options import BackendOption, SkyFrameOption, SmearingOption, quantity
 from biro.cli.sky import is_sky_model, read_sky_or_run
 
 if TYPE_CHECKING:
@@ -58,7 +51,7 @@ def simulate(
     chan_width: Annotated[str, typer.Option(help="Channel width, for example '1 MHz'.")],
     n_chan: Annotated[int, typer.Option(help="Number of channels.")] = 1,
     feeds: Annotated[
-        FeedsName | None,
+        Feeds | None,
         typer.Option(help="Polarisation basis. Default: that of the telescope (VLA and EVN: circular)."),
     ] = None,
     noise: Annotated[
@@ -101,8 +94,8 @@ def simulate(
         int | None, typer.Option(help="Seed of noise, gains and RFI; the same seed repeats them.")
     ] = None,
     gaussian_frame: SkyFrameOption = None,
-    smearing: SmearingOption = SmearingName.auto,
-    backend: BackendOption = Backend.auto,
+    smearing: SmearingOption = "auto",
+    backend: BackendOption = "auto",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT.")] = False,
 ) -> None:
     """Simulate a Measurement Set of a sky, with noise.
@@ -148,15 +141,15 @@ def simulate(
         phase_centre=phase_centre,
         times=track,
         channels=channels,
-        feeds=None if feeds is None else feeds.value,
+        feeds=feeds,
         noise=sigma,
         seed=seed,
         elevation_limit=elevation_limit,
         gains=scatter,
         values=named.values,
         gaussian_frame=named.gaussian_frame,
-        backend=backend.value,
-        smearing=smearing.value,
+        backend=backend,
+        smearing=smearing,
         comm=comm,
     )
     if interference is not None:
@@ -173,7 +166,7 @@ def simulate(
                 f'[gain] table = "{beside}"'
             )
     part = observation.partitions[0]
-    basis: Literal["linear", "circular"] = "circular" if "RR" in part.corr_type else "linear"
+    basis: Feeds = "circular" if "RR" in part.corr_type else "linear"
     _say_feeds(observation, named.model, raw_sky(named.model, basis) if scatter is not None else named.model)
     noise_text = f"noise {sigma:.6g} Jy (seed {seed})" if sigma else "no noise"
     whose = f" (those of {observation.telescope})" if feeds is None else ""
@@ -204,17 +197,15 @@ def _say_feeds(observation: Observation, model: SkyModel, simulated: SkyModel) -
         )
 
 
-def _average_text(part: Partition, smearing: SmearingName) -> str:
+def _average_text(part: Partition, smearing: SmearingMode) -> str:
     """Whether the visibilities are averages, over how much."""
     from biro.display.formatting import frequency_text
 
-    if smearing is SmearingName.off:
+    if smearing == "off":
         return "no smearing: each visibility is at the centre of its integration and channel"
     width = frequency_text(float(part.chan_width.max()))
-    where = ", as far as that exceeds the noise" if smearing is SmearingName.auto else ""
-    return (
-        f"smearing {smearing.value}: visibilities are averages over {part.interval:.3g} s and {width}{where}"
-    )
+    where = ", as far as that exceeds the noise" if smearing == "auto" else ""
+    return f"smearing {smearing}: visibilities are averages over {part.interval:.3g} s and {width}{where}"
 
 
 def _interference(kinds: str | None, strength: str) -> Interference | None:

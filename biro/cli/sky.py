@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 
 from biro.cli.guard import guard, refuse_existing, refuse_folder_of_runs, say
+from rime_kernels.choices import GaussianFrame
 
 if TYPE_CHECKING:
-    from biro.cli.options import FrameName
+    from biro.choices import SmearingMode
     from biro.models import SkyModel
-    from biro.observation.smearing import Mode
+    from rime_kernels.choices import GaussianFrame
 
 DATA_ENDS = (".ms", ".uvfits", ".uvf", ".uvh5", ".zarr", ".mir", ".fits")
 """Ends of the names of data that are not there."""
@@ -23,11 +23,8 @@ MODEL_ENDS = (".toml", ".mod", ".osm", ".txt", ".skymodel", ".bbs", ".html", ".c
 """Ends of the names of sky models and component lists."""
 
 
-class Values(StrEnum):
-    """Which values of a run."""
-
-    best = "best"
-    median = "median"
+Values = Literal["best", "median"]
+"""Which values of a run."""
 
 
 @dataclass(frozen=True)
@@ -49,12 +46,12 @@ class NamedSky:
 
     model: SkyModel | None = None
     values: dict[str, float] = field(default_factory=dict)
-    gaussian_frame: Literal["tangent", "uv"] = "tangent"
-    smearing: tuple[Mode, ...] = ()
+    gaussian_frame: GaussianFrame = "tangent"
+    smearing: tuple[SmearingMode, ...] = ()
     column: str = ""
 
 
-def read_sky_or_run(path: Path, frame: FrameName | None) -> NamedSky:
+def read_sky_or_run(path: Path, frame: GaussianFrame | None) -> NamedSky:
     """A sky model, values for its free parameters, and the frame of its Gaussians.
 
     Parameters
@@ -62,7 +59,7 @@ def read_sky_or_run(path: Path, frame: FrameName | None) -> NamedSky:
     path : Path
         Whatever `biro.read_sky` takes; or a run directory, whose sample of highest likelihood gives the
         values.
-    frame : FrameName or None
+    frame : GaussianFrame or None
         What was asked for; None stands for that of the run, and for "tangent" where there is none.
 
     Raises
@@ -79,7 +76,7 @@ def read_sky_or_run(path: Path, frame: FrameName | None) -> NamedSky:
     from biro.run.record import read_facts
 
     if not path.is_dir() or is_component_list(path):
-        return NamedSky(read_sky(path), gaussian_frame=frame.value if frame else "tangent")
+        return NamedSky(read_sky(path), gaussian_frame=frame if frame else "tangent")
     refuse_folder_of_runs(path)
     if not (path / "posterior.nc").is_file():
         raise InputError(
@@ -89,7 +86,7 @@ def read_sky_or_run(path: Path, frame: FrameName | None) -> NamedSky:
     posterior = Posterior.load(path / "posterior.nc")
     facts = read_facts(path).get("likelihood") or {}
     recorded = facts.get("gaussian_frame", "tangent")
-    chosen = cast(Literal["tangent", "uv"], frame.value if frame else recorded)  # predict refuses others
+    chosen = cast(GaussianFrame, frame if frame else recorded)  # predict refuses others
     smearing = tuple(facts.get("smearing") or ())
     column = str(facts.get("column", ""))
     return NamedSky(read_model(path / "model.toml"), posterior.best_values, chosen, smearing, column)
@@ -148,7 +145,7 @@ def read_found(run: Path, at: Values) -> SkyModel:
 
     found = read_sky_or_run(run, None)
     values = found.values
-    if at is Values.median:
+    if at == "median":
         table = Posterior.load(run / "posterior.nc").summary()
         values = {name: table[name].median for name in values}
     assert found.model is not None  # a run has one
@@ -202,7 +199,7 @@ def convert(
     at: Annotated[
         Values,
         typer.Option(help="With a run: values of the best fit (maximum of the posterior), or medians."),
-    ] = Values.best,
+    ] = "best",
     free: Annotated[
         bool,
         typer.Option(

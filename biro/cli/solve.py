@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -14,7 +13,6 @@ import typer
 
 from biro.cli.guard import MISFIT, after_result, guard, print_json, say
 from biro.cli.options import (
-    Backend,
     BackendOption,
     JsonFlag,
     Observed,
@@ -25,12 +23,13 @@ from biro.cli.options import (
 )
 from biro.cli.sky import check_order, read_sky_or_run
 from biro.run.environment import plain_pictures
+from rime_kernels.choices import GaussianFrame
 
 if TYPE_CHECKING:
     from biro.calibration import SolvedGains
-    from biro.cli.options import FrameName
     from biro.models import SkyModel
     from biro.observation.observation import Observation
+    from rime_kernels.choices import GaussianFrame
 
 NAMES = ("gains.npz", "gains.G", "gains.png", "solve.json")
 """What is written into the output folder; of several spectral windows also gains-2.png and so on."""
@@ -38,27 +37,16 @@ MOST_PICTURES = 32
 """Pictures of gains that are drawn."""
 
 
-class SolveMode(StrEnum):
-    """What of a gain is solved for."""
-
-    complex = "complex"
-    phase = "phase"
-    amplitude = "amplitude"
+SolveMode = Literal["complex", "phase", "amplitude"]
+"""What of a gain is solved for."""
 
 
-class FeedGains(StrEnum):
-    """Whether the feeds of an antenna have gains of their own."""
-
-    separate = "separate"
-    common = "common"
+FeedGains = Literal["separate", "common"]
+"""Whether the feeds of an antenna have gains of their own."""
 
 
-class CrossHands(StrEnum):
-    """Whether cross hands count."""
-
-    auto = "auto"
-    on = "on"
-    off = "off"
+CrossHands = Literal["auto", "on", "off"]
+"""Whether cross hands count."""
 
 
 @guard
@@ -87,16 +75,16 @@ def solve(
     mode: Annotated[
         SolveMode,
         typer.Option(help="Solve for amplitude and phase (complex), phase only, or amplitude only."),
-    ] = SolveMode.complex,
+    ] = "complex",
     feeds: Annotated[
         FeedGains, typer.Option(help="Gains of the two feeds of an antenna: separate, or one common gain.")
-    ] = FeedGains.separate,
+    ] = "separate",
     cross_hands: Annotated[
         CrossHands,
         typer.Option(
             help="Use the cross hands, too. auto: if the polarisation of the model is bright enough."
         ),
-    ] = CrossHands.auto,
+    ] = "auto",
     reference: Annotated[
         str, typer.Option(help="Reference antenna, whose phase is 0. auto: the most sensitive one.")
     ] = "auto",
@@ -111,7 +99,7 @@ def solve(
         ),
     ] = False,
     gaussian_frame: SkyFrameOption = None,
-    backend: BackendOption = Backend.auto,
+    backend: BackendOption = "auto",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files in DIR.")] = False,
     as_json: JsonFlag = False,
     *,
@@ -145,7 +133,7 @@ def solve(
         reading.setdefault("column", "DATA")
     known: SkyModel | Observation
     values: dict[str, float] = {}
-    frame: Literal["tangent", "uv"] = "tangent"
+    frame: GaussianFrame = "tangent"
     reading["autocorrelations"] = corrected
     if is_set:
         columns = [reading.pop("column"), *([model_column] if model_column else [])]
@@ -165,14 +153,14 @@ def solve(
         if interval in ("integration", "scan", "track")
         else quantity(interval, "s", "--interval"),
         chan_blocks=chan_blocks,
-        mode=mode.value,
-        feeds=feeds.value,
-        cross_hands=cross_hands.value,
+        mode=mode,
+        feeds=feeds,
+        cross_hands=cross_hands,
         reference=reference,
         min_baselines=min_baselines,
         snr_limit=snr_limit,
         values=values,
-        backend=backend.value,
+        backend=backend,
         gaussian_frame=frame,
     )
     if isinstance(known, SkyModel):
@@ -209,8 +197,8 @@ def _more_pictures(output: Path) -> list[Path]:
 
 
 def _model(
-    sky: Path | None, gaussian_frame: FrameName | None
-) -> tuple[SkyModel, dict[str, float], Literal["tangent", "uv"]]:
+    sky: Path | None, gaussian_frame: GaussianFrame | None
+) -> tuple[SkyModel, dict[str, float], GaussianFrame]:
     """The sky, values of free parameters, and the frame of Gaussians."""
     assert sky is not None
     named = read_sky_or_run(sky, gaussian_frame)

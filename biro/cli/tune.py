@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from biro.cli.guard import guard, say
-from biro.cli.options import Precision
+from rime_kernels.choices import Precision
 
 if TYPE_CHECKING:
     from rime_kernels.cuda.launch_shapes.families import KernelKind
@@ -38,7 +38,7 @@ def tune(
         typer.echo(f"nothing to tune: {reason}")
         return
     say(f"tuning for {device.device_name()}")
-    records = tuning.tune(precision.value if precision else None, quick=quick, each=_in_processes)
+    records = tuning.tune(precision if precision else None, quick=quick, each=_in_processes)
     typer.echo(tuning.table(records))
     place = tuning.saved(records)
     say(

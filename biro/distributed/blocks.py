@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rime_kernels.arrays.slices import as_slice
-from rime_kernels.device import Backend
+from rime_kernels.choices import Backend
 from rime_kernels.engine.shards import shards_of
 
 if TYPE_CHECKING:

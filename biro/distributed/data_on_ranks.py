@@ -20,7 +20,7 @@ from biro.distributed.this_rank import PLACE
 from biro.errors import BackendError
 from rime_kernels import device
 from rime_kernels.arrays.mapped import in_folder
-from rime_kernels.device import Backend
+from rime_kernels.choices import Backend
 from rime_kernels.engine.device_threads import workers_of
 from rime_kernels.engine.sharded import ShardShares
 

@@ -13,7 +13,7 @@ from biro.distributed.data_on_ranks import DataOnRanks, on_own_device
 from biro.distributed.ranks import MpiRanks
 from biro.distributed.remote_data import DistributedData
 from rime_kernels import device
-from rime_kernels.device import Backend
+from rime_kernels.choices import Backend
 from rime_kernels.engine.device_threads import Devices, HostCPU, threads_of
 from rime_kernels.engine.local_shards import DeviceWorker
 

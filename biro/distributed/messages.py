@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from biro.errors import BackendError, BiroError
 from rime_kernels.arrays import Sources
-from rime_kernels.device import Backend
+from rime_kernels.choices import Backend
 from rime_kernels.engine.device_threads import Devices
 from rime_kernels.engine.local_shards import ShardCall
 from rime_kernels.engine.sharded import OnShardDone

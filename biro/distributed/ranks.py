@@ -28,8 +28,8 @@ from biro.distributed.rank_tasks import WorkDistributor, at_work
 from biro.distributed.watch import Watch
 from biro.errors import BackendError, InputError
 from rime_kernels import device
+from rime_kernels.choices import Backend
 from rime_kernels.compile.call_lock import CALL_LOCK
-from rime_kernels.device import Backend
 from rime_kernels.engine.device_threads import Devices, workers_of
 from rime_kernels.engine.local_shards import EngineRecipe, ShardCall
 from rime_kernels.engine.sharded import OnShardDone, Team

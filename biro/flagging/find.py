@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from biro.flagging.strategy import Strategy
 from rime_kernels.arrays.time_slots import spacing_of_baselines
-from rime_kernels.device import Backend
+from rime_kernels.choices import Backend
 from rime_kernels.engine.device_threads import HostCPU
 from rime_kernels.engine.local_shards import DeviceWorker
 from rime_kernels.flagging.options import smoothing_weights

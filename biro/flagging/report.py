@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from biro.display.formatting import Printed
 from biro.files.json_value import JsonValue
 from biro.flagging.find import CAUSES, CLEAR, GIVEN, FlaggedData, FoundInterference
-from rime_kernels.device import Backend
+from rime_kernels.choices import Backend
 from rime_kernels.flagging.percentiles import line_percentiles
 
 Array = NDArray[np.float64]

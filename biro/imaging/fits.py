@@ -17,7 +17,8 @@ from biro.files.atomic import write_atomic
 from biro.files.fits_file import check_is_file, naming, opened
 from biro.files.memory import free_memory
 from biro.imaging.fits_header import ImageHeader, Plane, parse_header
-from biro.models.components.image import ImageModel, Interpolation
+from biro.models.choices import Interpolation
+from biro.models.components.image import ImageModel
 
 if TYPE_CHECKING:
     from astropy.io.fits import FITS_rec, HDUList, Header, PrimaryHDU

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, Unpack, get_args, overload
 
+from biro.choices import Imaged
 from biro.display.formatting import given_text
 from biro.display.progress import showing
 from biro.distributed.remote_data import Model
 from biro.errors import InputError
 from biro.imaging.dirty_image import DirtyImage
 from biro.imaging.imager import Imager, ImagingOptions
-from biro.imaging.pieces import What
 from biro.observation.flags import warn_of_reading
 from biro.observation.observation import Observation
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @overload
 def image(
     observation: Observation,
-    what: What = "data",
+    what: Imaged = "data",
     *,
     model: Sequence[Model] | None = None,
     cube: Literal[False] = False,
@@ -34,7 +34,7 @@ def image(
 @overload
 def image(
     observation: Observation,
-    what: What = "data",
+    what: Imaged = "data",
     *,
     model: Sequence[Model] | None = None,
     cube: Literal[True],
@@ -45,7 +45,7 @@ def image(
 
 def image(
     observation: Observation,
-    what: What = "data",
+    what: Imaged = "data",
     *,
     model: Sequence[Model] | None = None,
     cube: bool = False,
@@ -89,7 +89,7 @@ def image(
         longest baseline, or an argument out of its range. Of a cube, also channels that are not equally far
         apart, and a frame that frequencies cannot be turned into.
     """
-    if not isinstance(what, str) or what not in get_args(What):
+    if not isinstance(what, str) or what not in get_args(Imaged):
         shown = repr(what) if isinstance(what, str) else given_text(what)
         raise InputError(f"what must be data, model or residual, got {shown}")
     if what != "data" and model is None:

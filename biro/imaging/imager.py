@@ -11,6 +11,7 @@ from typing import TypedDict, Unpack, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.choices import Imaged, Weighting
 from biro.deprecation import with_new_names
 from biro.display.formatting import check_names
 from biro.display.stages import Stages
@@ -18,14 +19,7 @@ from biro.distributed.blocks import LocalBlocks
 from biro.distributed.remote_data import Model, RemoteArray
 from biro.errors import InputError
 from biro.imaging.dirty_image import DirtyImage
-from biro.imaging.pieces import (
-    GriddingOptions,
-    Piece,
-    Pieces,
-    WeightSums,
-    What,
-    pieces_of,
-)
+from biro.imaging.pieces import GriddingOptions, Piece, Pieces, WeightSums, pieces_of
 from biro.imaging.pixels import (
     UvMoments,
     check_memory,
@@ -37,14 +31,13 @@ from biro.imaging.pixels import (
     single_phase_centre,
 )
 from biro.imaging.psf import fit_beam
-from biro.imaging.weights import UvDensity, Weighting
+from biro.imaging.weights import UvDensity
 from biro.observation.correlations import PARALLEL_HANDS, STOKES_NAMES
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition
 from biro.observation.selection import to_utc
 from biro.observation.stokes import PSEUDO_I, stokes_planes
-from rime_kernels.device import Backend
-from rime_kernels.gridder_choice import GridderName
+from rime_kernels.choices import Backend, GridderName
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +77,7 @@ class Imaging:
     accuracy : float
         Relative error of the image: see `rime_kernels.make_gridder`.
     engine : "auto", "idg" or "wprojection"
-        What grids: the one that is estimated to be faster, or image-domain gridding, or W-projection.
+        Imaged grids: the one that is estimated to be faster, or image-domain gridding, or W-projection.
     backend : "auto", "cpu" or "cuda"
     memory_limit : int, str or None
         Bytes, or text such as "8 GB", that gridding may take on the device.
@@ -151,7 +144,7 @@ class ImagedVisibilities:
     noise : sequence of float64 (n_row, n_chan), 1/Jy^2
         By the noise of each visibility.
     natural : sequence of float64 (n_row, n_chan), 1/Jy^2
-        What each counts for with natural weighting: the same, or less where it is interpolated.
+        Imaged each counts for with natural weighting: the same, or less where it is interpolated.
     """
 
     parts: Sequence[Partition]
@@ -228,7 +221,7 @@ class Imager:
                 "size= in Python), or undersampled (use --cell, cell=)"
             )
 
-    def image(self, what: What = "data", model: Sequence[Model] | None = None) -> DirtyImage:
+    def image(self, what: Imaged = "data", model: Sequence[Model] | None = None) -> DirtyImage:
         """The image of data, model or data - model.
 
         Parameters

@@ -6,11 +6,12 @@ import functools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.choices import Imaged, Weighting
 from biro.display.progress import counted
 from biro.display.stages import Stages
 from biro.distributed.blocks import Blocks, split
@@ -18,15 +19,14 @@ from biro.distributed.placement import Placement
 from biro.distributed.remote_data import Model
 from biro.errors import InputError
 from biro.imaging.pixels import CoarsePixels, UvMoments
-from biro.imaging.weights import UvDensity, Weighting, image_weights
+from biro.imaging.weights import UvDensity, image_weights
 from biro.observation.correlations import STOKES_NAMES
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition
 from biro.observation.partition_header import PartitionHeader
 from biro.observation.stokes import stokes_planes, stokes_visibilities
 from rime_kernels.arrays import Rows
-from rime_kernels.device import Backend
-from rime_kernels.gridder_choice import GridderName
+from rime_kernels.choices import Backend, GridderName
 
 if TYPE_CHECKING:
     from rime_kernels.gridding.gridder import Gridder
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 Vis = NDArray[np.complexfloating]
-What = Literal["data", "model", "residual"]
 WEIGHT_BYTES = 16
 """Of each row and channel: the weights by the noise and in the image, which stay in memory."""
 _MARGIN = 2.0
@@ -152,7 +151,7 @@ class Piece:
             self._kept = self._gridder(how)
         return "" if self._kept is None else str(self._kept.plan), self.n_gridded()
 
-    def power(self, model: Vis | None, what: What) -> float:
+    def power(self, model: Vis | None, what: Imaged) -> float:
         """Sum of weighted moduli of Stokes visibilities: no pixel of an image of them is more."""
         return float(np.abs(self._weighted(model, what)).sum())
 
@@ -160,11 +159,11 @@ class Piece:
         """The point spread function (1, N, N), not divided by the sum of weights."""
         return self._gridded(self._weight[..., None], shape)
 
-    def image(self, model: Vis | None, what: What, shape: tuple[int, ...]) -> GriddedImage:
+    def image(self, model: Vis | None, what: Imaged, shape: tuple[int, ...]) -> GriddedImage:
         """The image (n_stokes, N, N), not divided by the sum of weights."""
         return self._gridded(self._weighted(model, what), shape)
 
-    def _weighted(self, model: Vis | None, what: What) -> Vis:
+    def _weighted(self, model: Vis | None, what: Imaged) -> Vis:
         """Stokes visibilities of data, of the model or of data - model, times their weights."""
         if model is None:
             vis: Vis = self.part.vis
@@ -255,7 +254,7 @@ class Pieces:
         """Sum of `Piece.lobe`, of which no pixel is more than `most`."""
         return self._sum(_lobe, (shape,), [None] * len(self._pieces), lambda: most)
 
-    def image(self, shape: tuple[int, ...], models: Sequence[Model] | None, what: What) -> Array:
+    def image(self, shape: tuple[int, ...], models: Sequence[Model] | None, what: Imaged) -> Array:
         """Sum of `Piece.image`; models are of partitions."""
         given = [None] * len(self._pieces) if models is None else models
 
@@ -341,7 +340,7 @@ def _call(piece: Piece, name: str, arguments: Sequence[Any]) -> Any:
     return getattr(piece, name)(*arguments)
 
 
-def _power(piece: Piece, model: Vis | None, what: What) -> float:
+def _power(piece: Piece, model: Vis | None, what: Imaged) -> float:
     return piece.power(model, what)
 
 
@@ -355,5 +354,5 @@ def _lobe(piece: Piece, _: None, shape: tuple[int, ...]) -> tuple[Array, Array]:
     return piece.lobe(shape).with_work
 
 
-def _image(piece: Piece, model: Vis | None, what: What, shape: tuple[int, ...]) -> tuple[Array, Array]:
+def _image(piece: Piece, model: Vis | None, what: Imaged, shape: tuple[int, ...]) -> tuple[Array, Array]:
     return piece.image(model, what, shape).with_work

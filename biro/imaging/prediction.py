@@ -21,14 +21,14 @@ from biro.models.components.direction import basis
 from biro.models.components.image import ImageModel
 from biro.observation.partition import Partition
 from rime_kernels.arrays import Beam, Rows, Sources
-from rime_kernels.device import Backend
+from rime_kernels.choices import Backend
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
 from rime_kernels.rime import Rime
 from rime_kernels.smearing.average import average_of, largest_loss
 from rime_kernels.smearing.smearing import Smearing
 
 if TYPE_CHECKING:
-    from rime_kernels.gridder_choice import GridderName
+    from rime_kernels.choices import GridderName
     from rime_kernels.gridding.gridder import Gridder
     from rime_kernels.idg import Idg, ImageGrid
 

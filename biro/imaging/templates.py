@@ -17,8 +17,8 @@ from biro.imaging.fits import read_image
 from biro.imaging.prediction import check_image, predict_image
 from biro.imaging.seen_image import rings_of
 from biro.models import ImageModel, ImageTerm, ModelError
+from biro.models.choices import Interpolation
 from biro.models.components.direction import basis
-from biro.models.components.image import Interpolation
 from biro.observation.smearing import BrightnessRings
 from rime_kernels.physics.phase import directions
 from rime_kernels.smearing.smearing import Smearing
@@ -27,9 +27,8 @@ if TYPE_CHECKING:
     from biro.models import BoundModel
     from biro.observation.observation import Observation
     from rime_kernels.arrays import Sources
-    from rime_kernels.device import Backend
+    from rime_kernels.choices import Backend, GridderName
     from rime_kernels.gradient import Gradient
-    from rime_kernels.gridder_choice import GridderName
 
 log = logging.getLogger(__name__)
 

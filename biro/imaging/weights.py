@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.choices import Weighting
 from biro.observation.partition import Partition
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
 
-Weighting = Literal["natural", "uniform", "briggs"]
 Array = NDArray[np.float64]
 
 

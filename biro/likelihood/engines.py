@@ -24,7 +24,7 @@ from biro.observation.smearing import SmearingChoice, choose, modes_of
 from rime_kernels import Gradient, Rime, chi2_and_gradient_many, chi2_many, device
 from rime_kernels.arrays import Sources
 from rime_kernels.check import n_byte
-from rime_kernels.geometry import Precision
+from rime_kernels.choices import Precision
 from rime_kernels.tangent.grouped import GroupedInformation
 
 log = logging.getLogger(__name__)

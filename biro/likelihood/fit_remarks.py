@@ -8,9 +8,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike
 
+from biro.choices import Gains
 from biro.inference.target.degeneracy_text import FLUX_SCALE
 from biro.likelihood.degeneracies import undetermined
-from biro.likelihood.densities.gain_treatment import INNER_GAINS, Gains
+from biro.likelihood.densities.gain_treatment import INNER_GAINS
 from biro.likelihood.parallel_hands import N_RESIDUALS, residual_remarks
 from biro.likelihood.residuals import Residuals
 from biro.likelihood.single_baseline_gains import lone_gains

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Unpack, cast
 import numpy as np
 from numpy.typing import ArrayLike
 
+from biro.choices import Gains
 from biro.deprecation import by_earlier_name
 from biro.display.formatting import PrintedText, given_text, html_text
 from biro.display.progress import show_compilation
@@ -21,7 +22,7 @@ from biro.inference.target.protocol import InnerDraws, StartPoints
 from biro.likelihood.cells.average import Average
 from biro.likelihood.cells.compress import Cells
 from biro.likelihood.densities.choice import treatment_of
-from biro.likelihood.densities.gain_treatment import INNER_GAINS, Gains, Information, check_gains, data_digest
+from biro.likelihood.densities.gain_treatment import INNER_GAINS, Information, check_gains, data_digest
 from biro.likelihood.densities.visibilities import VisibilityLikelihood
 from biro.likelihood.density import Array
 from biro.likelihood.fit_remarks import FitRemarks
@@ -38,7 +39,7 @@ from biro.models.bound.model import BoundModel
 from biro.observation.flags import warn_of_reading
 from biro.observation.observation import Observation
 from biro.observation.smearing import lines_of
-from rime_kernels.device import Backend
+from rime_kernels.choices import Backend
 
 log = logging.getLogger(__name__)
 show_compilation()

@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Literal, TypedDict
 
+from biro.choices import SmearingMode
 from biro.display.formatting import check_names
-from biro.observation.smearing import Mode
 from rime_kernels.check import n_byte
-from rime_kernels.device import Backend
+from rime_kernels.choices import AnyPrecision, Backend, GaussianFrame, GridderName, Precision
 from rime_kernels.engine.device_threads import Devices, check_devices
-from rime_kernels.geometry import Form, Precision
-from rime_kernels.gridder_choice import GridderName
-from rime_kernels.physics.envelope import GaussianFrame
+from rime_kernels.geometry import Form
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -23,13 +21,13 @@ class EngineKeywords(TypedDict, total=False):
     """The fields of `EngineOptions` as keyword arguments of `biro.Likelihood`."""
 
     backend: Backend
-    precision: Precision | Literal["auto"]
+    precision: AnyPrecision
     form: Form | Literal["auto"]
     gaussian_frame: GaussianFrame
     memory_limit: int | str | None
     image_accuracy: float
     image_engine: GridderName
-    smearing: Mode | Sequence[Mode]
+    smearing: SmearingMode | Sequence[SmearingMode]
     devices: Devices | None
     comm: MPI.Intracomm | None
 
@@ -86,13 +84,13 @@ class EngineOptions:
     """
 
     backend: Backend = "auto"
-    precision: Precision | Literal["auto"] = "double"
+    precision: AnyPrecision = "double"
     form: Form | Literal["auto"] = "auto"
     gaussian_frame: GaussianFrame = "tangent"
     memory_limit: int | str | None = None
     image_accuracy: float = 1e-5
     image_engine: GridderName = "auto"
-    smearing: Mode | Sequence[Mode] = "auto"
+    smearing: SmearingMode | Sequence[SmearingMode] = "auto"
     devices: Devices | None = None
     comm: MPI.Intracomm | None = None
 

@@ -22,7 +22,7 @@ from biro.inference.target.protocol import DifferentiableLikelihood
 from biro.likelihood.options import EngineOptions
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition
-from rime_kernels.geometry import Precision
+from rime_kernels.choices import Precision
 
 log = logging.getLogger(__name__)
 

@@ -6,12 +6,13 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from biro.beams.loading import beam_of
+from biro.choices import Gains
 from biro.io.gain_files import with_gains_read
 from biro.io.ionosphere import with_ionosphere_read
 from biro.likelihood.cells.average import Average, reduced_data
 from biro.likelihood.cells.choose import ComparableLikelihood, ReducedData
 from biro.likelihood.densities.choice import needing_all_data
-from biro.likelihood.densities.gain_treatment import INNER_GAINS, Gains
+from biro.likelihood.densities.gain_treatment import INNER_GAINS
 from biro.likelihood.engines import PartitionEngines
 from biro.likelihood.noise_range import refuse_tapered, with_noise_range
 from biro.likelihood.options import EngineOptions

@@ -17,8 +17,8 @@ from biro.observation.correlations import check_correlations
 from biro.observation.feeds.feeds import FeedMetadata
 from biro.observation.flags import apply_flags, describe_causes, empty_counts
 from biro.observation.partition import Partition
-from biro.observation.partition_header import Convention
 from rime_kernels.arrays.time_slots import RowSlots, spacing_of_baselines, width_of_slots
+from rime_kernels.choices import Convention
 
 ScalarT = TypeVar("ScalarT", bound=np.generic)
 

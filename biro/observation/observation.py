@@ -29,11 +29,12 @@ from biro.observation.from_arrays import ArrayMetadata, check_arrays
 from biro.observation.hands import merge_hands, split_hands
 from biro.observation.labels import field_names, unique_labels, window_names
 from biro.observation.partition import Partition
-from biro.observation.partition_header import BYTES_AS_READ, Convention
+from biro.observation.partition_header import BYTES_AS_READ
 from biro.observation.read_only import freeze_arrays, reduce_to_fields
 from biro.observation.stokes import FormedStokes
 from biro.observation.summary import Summary, ionosphere_statement, summarise
 from biro.observation.uv_extent import longest_of_rows
+from rime_kernels.choices import Convention
 
 if TYPE_CHECKING:
     from biro.models import SkyModel

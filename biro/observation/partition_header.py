@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +19,6 @@ from rime_kernels.arrays import Rows
 from rime_kernels.arrays.time_slots import spacing_of_baselines
 from rime_kernels.physics.brightness import stokes_to_corr
 
-Convention = Literal["casa", "fourier"]
-"""Signs of uvw: as a Measurement Set stores them, or negated (physics: section 2)."""
 BYTES_AS_READ = 12
 """Of a visibility, complex64, with its weight, float32."""
 OF_ROWS = (

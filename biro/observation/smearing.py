@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.choices import SmearingMode
 from biro.display.formatting import angle_text, frequency_text, percent, plain
 from biro.errors import InputError
 from biro.models.components.direction import basis
@@ -20,8 +21,6 @@ from rime_kernels.arrays import Sources
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
 from rime_kernels.smearing.rotation import rates
 
-Mode = Literal["auto", "on", "off"]
-"""Averages over integrations and channels always, never, or where it makes a difference."""
 Array = NDArray[np.float64]
 
 REQUESTED = "as requested"
@@ -68,7 +67,7 @@ class SmearingChoice:
     change: float = 0.0
 
     @property
-    def mode(self) -> Mode:
+    def mode(self) -> SmearingMode:
         """The choice, as it may be asked for."""
         return "off" if self.smearing is None else "on"
 
@@ -98,7 +97,7 @@ def lines_of(choices: Sequence[SmearingChoice], labels: Sequence[str]) -> list[s
     return lines
 
 
-def modes_of(mode: Mode | Sequence[Mode], n_partition: int) -> list[Mode]:
+def modes_of(mode: SmearingMode | Sequence[SmearingMode], n_partition: int) -> list[SmearingMode]:
     """The mode of each partition, from one for all or one for each.
 
     Raises
@@ -106,11 +105,11 @@ def modes_of(mode: Mode | Sequence[Mode], n_partition: int) -> list[Mode]:
     InputError
         An unknown word, or another number of them.
     """
-    modes: list[Mode] = [mode] * n_partition if isinstance(mode, str) else list(mode)
+    modes: list[SmearingMode] = [mode] * n_partition if isinstance(mode, str) else list(mode)
     if len(modes) != n_partition:
         raise InputError(f"smearing must be one word, or one for each of {n_partition} partitions: {modes}")
     for each in modes:
-        if each not in get_args(Mode):
+        if each not in get_args(SmearingMode):
             raise InputError(f'smearing must be "auto", "on" or "off", got {each!r}')
     return modes
 
@@ -118,7 +117,7 @@ def modes_of(mode: Mode | Sequence[Mode], n_partition: int) -> list[Mode]:
 def choose(
     part: Partition,
     sources: Sources | None,
-    mode: Mode,
+    mode: SmearingMode,
     *,
     images: Sequence[BrightnessRings] = (),
 ) -> SmearingChoice:

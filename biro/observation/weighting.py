@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.choices import Weights
 from biro.distributed.blocks import Vis, Weight
 from biro.errors import InputError
 from biro.observation.noise import MIN_DIFFERENCES, measure_noise, scatter_of_baselines
@@ -17,8 +18,6 @@ from biro.observation.partition import Partition
 from biro.observation.selection import Length, read_length
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
 
-Weights = Literal["stated", "scatter", "equal"]
-"""Where weights come from: the data set, the scatter of each baseline, or nowhere."""
 WITH_TAPER = (
     "Set [noise] factor = 1, and if the weights of the data are not in 1/Jy^2, --weights scatter "
     '(weights="scatter" in Python)'

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal, cast
+from typing import cast
 
 from biro.errors import OutputError
 from biro.files.json_value import JsonValue
 from biro.run.record import read_facts, read_record
+from rime_kernels.choices import AnyPrecision
 
 
 def observed_facts(paths: Sequence[Path], reading: Mapping[str, object]) -> dict[str, object]:
@@ -17,7 +18,7 @@ def observed_facts(paths: Sequence[Path], reading: Mapping[str, object]) -> dict
     return {"observation": places[0] if len(places) == 1 else places, "reading": reading}
 
 
-def asked_precision(precision: str, run_dir: Path) -> Literal["auto", "double", "single"]:
+def asked_precision(precision: str, run_dir: Path) -> AnyPrecision:
     """The precision that a likelihood is asked for.
 
     A resumed run keeps the precision it was begun with, because "auto" may mean another on another machine.
@@ -25,7 +26,7 @@ def asked_precision(precision: str, run_dir: Path) -> Literal["auto", "double", 
     asked: JsonValue = precision
     if precision == "auto":
         asked = (read_facts(run_dir).get("likelihood") or {}).get("precision", "auto")
-    return cast(Literal["auto", "double", "single"], asked)  # the likelihood refuses others
+    return cast(AnyPrecision, asked)  # the likelihood refuses others
 
 
 def check_saved(run_dir: Path) -> None:

@@ -8,12 +8,12 @@ import logging
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biro.beams.loading import beam_of
+from biro.choices import SmearingMode
 from biro.distributed.placement import Placement
 from biro.distributed.remote_data import Model
 from biro.errors import InputError
@@ -28,19 +28,10 @@ from biro.models.bound.jones_beams import PartitionBeam
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition
 from biro.observation.partition_header import PartitionHeader
-from biro.observation.smearing import (
-    BrightnessRings,
-    Mode,
-    SmearingChoice,
-    choose,
-    lines_of,
-    modes_of,
-)
+from biro.observation.smearing import BrightnessRings, SmearingChoice, choose, lines_of, modes_of
 from rime_kernels import Rime, device
 from rime_kernels.arrays import Beam
-from rime_kernels.device import Backend
-from rime_kernels.gridder_choice import GridderName
-from rime_kernels.physics.envelope import GaussianFrame
+from rime_kernels.choices import AnyPrecision, Backend, GaussianFrame, GridderName, Precision
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +55,7 @@ class _Device:
 class _Sums:
     """How the sums over sources are worked out."""
 
-    precision: Literal["double", "single"]
+    precision: Precision
     gaussian_frame: GaussianFrame
 
 
@@ -77,10 +68,10 @@ def predict(
     engine: GridderName = "auto",
     values: Mapping[str, float] | None = None,
     backend: Backend = "auto",
-    precision: Literal["auto", "double", "single"] = "double",
+    precision: AnyPrecision = "double",
     gaussian_frame: GaussianFrame = "tangent",
     memory_limit: int | str | None = None,
-    smearing: Mode | Sequence[Mode] = "auto",
+    smearing: SmearingMode | Sequence[SmearingMode] = "auto",
     say: Callable[[str], None] = log.info,
 ) -> Iterator[Model]:
     """Model visibilities of each partition, one after the other.
@@ -254,7 +245,7 @@ def _bind(
     return bound, np.array([[values[name] for name in bound.parameter_names]], dtype=np.float64)
 
 
-def resolve_precision(precision: str, backend: Backend) -> Literal["double", "single"]:
+def resolve_precision(precision: str, backend: Backend) -> Precision:
     """The precision that "auto" stands for: double, except on a GPU whose float64 is slow."""
     if precision != "auto":
         return "single" if precision == "single" else "double"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.choices import Feeds, SmearingMode
 from biro.display.arguments import SKY, takes
 from biro.display.formatting import in_unit
 from biro.display.progress import doing
@@ -23,14 +24,12 @@ from biro.models.components.direction import parse_direction
 from biro.observation.feeds.pointing import DishPointing
 from biro.observation.observation import Observation
 from biro.observation.selection import to_mjd_seconds
-from biro.observation.smearing import Mode
 from biro.simulation.gains import GainScatter
 from biro.simulation.prediction import predict
 from biro.simulation.telescopes import Telescope
 from biro.simulation.telescopes import telescope as telescope_by_name
 from biro.simulation.uvw import DAY, earth_orientation, transit
-from rime_kernels.device import Backend
-from rime_kernels.physics.envelope import GaussianFrame
+from rime_kernels.choices import Backend, GaussianFrame
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -43,7 +42,6 @@ LEAST_NOISE, MOST_NOISE = 1e-15, 1e15
 """Jy: 1/noise^2 is a number in single precision, in which a Measurement Set has its weights."""
 BYTES_PER_VISIBILITY = 100
 """Memory that simulating takes at least: values in double precision, noise, weights, and their copies."""
-Feeds = Literal["linear", "circular"]
 T = TypeVar("T")
 CORRELATIONS: Mapping[str, tuple[str, ...]] = {
     "linear": ("XX", "XY", "YX", "YY"),
@@ -156,7 +154,7 @@ def simulate(
     values: Mapping[str, float] | None = None,
     gaussian_frame: GaussianFrame = "tangent",
     backend: Backend = "auto",
-    smearing: Mode = "off",
+    smearing: SmearingMode = "off",
     comm: MPI.Intracomm | None = None,
     progress: bool = True,
 ) -> Observation:

@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple, cast, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from biro.choices import Feeds
 from biro.display.formatting import LENGTHS, Printed, range_text
 from biro.errors import InputError
 from biro.models.components.antenna_terms.mounts import MOUNTS, mount_kind
@@ -21,7 +22,6 @@ from biro.models.files.foreign import read_text_file
 from biro.models.quantities.strict import short_repr
 
 CoordSys = Literal["global", "local"]
-Basis = Literal["linear", "circular"]
 _GLOBAL = {"global", "xyz", "itrf"}
 _LOCAL = {"local", "loc", "enu"}
 
@@ -59,7 +59,7 @@ class Telescope(Printed):
     diameter: NDArray[np.float64]
     source: str = ""
     mount: str = "alt-az"
-    feeds: Basis = "linear"
+    feeds: Feeds = "linear"
 
     def __repr__(self) -> str:
         span = np.linalg.norm(self.positions[:, None] - self.positions, axis=-1).max()
@@ -281,10 +281,10 @@ def _mount(path: Path, text: str) -> str:
     return kind
 
 
-def _feeds(path: Path, text: str) -> Basis:
-    for kind in get_args(Basis):
+def _feeds(path: Path, text: str) -> Feeds:
+    for kind in get_args(Feeds):
         if text.strip().lower() == kind:
-            return cast(Basis, kind)
+            return cast(Feeds, kind)
     raise InputError(f"{path}: feeds must be linear or circular, found {short_repr(text)}")
 
 

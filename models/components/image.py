@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import html
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.models.choices import Interpolation
 from biro.models.errors import ModelError
 from biro.models.quantities.strict import did_you_mean, short_repr
 
 Array = NDArray[np.float64]
-Interpolation = Literal["nearest", "linear", "spectral-index"]
 
 
 @dataclass(frozen=True, eq=False)

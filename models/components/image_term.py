@@ -6,7 +6,8 @@ from dataclasses import KW_ONLY
 from pathlib import Path
 from typing import ClassVar, get_args
 
-from biro.models.components.image import ImageModel, Interpolation
+from biro.models.choices import Interpolation
+from biro.models.components.image import ImageModel
 from biro.models.components.source import check_name
 from biro.models.errors import ModelError
 from biro.models.quantities.parameter import QuantityLike, quantity, read_entry

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from rime_kernels.adjoint import Adjoint, joined
 from rime_kernels.arrays import Sources
 from rime_kernels.arrays.row_cells import RowCells
+from rime_kernels.choices import GaussianFrame
 from rime_kernels.cpu.antennas import LaneTerms, back_map, places, terms_of
 from rime_kernels.cpu.brightness import NO_BEAM, make_spectra
 from rime_kernels.cpu.correlations import Correlations, correlations
@@ -29,7 +30,6 @@ from rime_kernels.engine.call_memo import memoised_within_call
 from rime_kernels.geometry import RowTable
 from rime_kernels.inputs import Constants, Inputs, Output, Variant, beam_codes, inputs, registered_profiles
 from rime_kernels.jones_beam import JonesBeam
-from rime_kernels.physics.envelope import GaussianFrame
 from rime_kernels.physics.feeds import feeds_of
 
 # Bytes of spectral factors and partial sums that one pass over a part of the batch may take.

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from rime_kernels import device
 from rime_kernels.adjoint import Adjoint, joined
 from rime_kernels.arrays import Sources
+from rime_kernels.choices import GaussianFrame
 from rime_kernels.compile.types import DeviceArray, Record, Stream
 from rime_kernels.cuda import jones
 from rime_kernels.cuda.adjoint_launch import adjoint_launcher
@@ -40,7 +41,6 @@ from rime_kernels.inputs import (
     registered_profiles,
 )
 from rime_kernels.physics.beam import NO_BEAM
-from rime_kernels.physics.envelope import GaussianFrame
 
 log = logging.getLogger(__name__)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from rime_kernels.choices import Backend
 from rime_kernels.compile.types import Module
 from rime_kernels.device import packages
 from rime_kernels.device.devices import (
     MAX_GRID_Y,
-    Backend,
     capability,
     device_name,
     has_slow_float64,

@@ -8,10 +8,9 @@ from typing import Literal
 import numpy as np
 
 from rime_kernels import check
+from rime_kernels.choices import Backend
 from rime_kernels.device import packages
 from rime_kernels.errors import BackendError
-
-Backend = Literal["auto", "cpu", "cuda"]
 
 # Blocks of the second axis of a grid; CUDA allows 65535.
 MAX_GRID_Y = 32768

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from rime_kernels.adjoint import Adjoint, plus
 from rime_kernels.arrays import Sources
 from rime_kernels.arrays.row_cells import RowCells
-from rime_kernels.device import Backend
+from rime_kernels.choices import Backend
 from rime_kernels.engine import Visibilities
 from rime_kernels.engine.device_threads import Devices
 from rime_kernels.engine.local_shards import DeviceWorker, EngineRecipe, LocalShards, Part, ShardCall

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from rime_kernels.adjoint import Adjoint, joined, plus
 from rime_kernels.arrays import Sources
 from rime_kernels.arrays.row_cells import RowCells
+from rime_kernels.choices import GaussianFrame
 from rime_kernels.engine import Visibilities
 from rime_kernels.engine.shards import rows_of, table_of
 from rime_kernels.geometry import RowTable
 from rime_kernels.inputs import Constants, Output, in_files
-from rime_kernels.physics.envelope import GaussianFrame
 from rime_kernels.smearing.average import Average
 
 

@@ -13,10 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from rime_kernels import check, device
 from rime_kernels.arrays import Rows
+from rime_kernels.choices import Backend, Precision
 from rime_kernels.compile.call_lock import device_lock
-from rime_kernels.device import Backend
 from rime_kernels.errors import InputError
-from rime_kernels.geometry import Precision
 from rime_kernels.gridding.facets import Facet, TooLargeError, quarters
 from rime_kernels.gridding.grid import ImageGrid
 from rime_kernels.gridding.plan import Plan, SortedRows, only, sort_rows

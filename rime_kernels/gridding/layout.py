@@ -10,8 +10,8 @@ from typing import Protocol, TypeVar
 
 from scipy import fft
 
+from rime_kernels.choices import Precision
 from rime_kernels.errors import InputError
-from rime_kernels.geometry import Precision
 from rime_kernels.gridding.grid import ImageGrid
 from rime_kernels.gridding.plan import Limits
 from rime_kernels.gridding.taper import Taper, least_misfit

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rime_kernels.choices import GaussianFrame
 from rime_kernels.compile.jit import scalar
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
-
-GaussianFrame = Literal["tangent", "uv"]
 
 _SQRT_K = math.pi / (2.0 * math.sqrt(math.log(2.0)) * SPEED_OF_LIGHT)
 # Products of `projections` with (u, v, w) in wavelengths, times this, are those of profiles: maj a, min b.

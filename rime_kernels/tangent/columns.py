@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from rime_kernels.arrays import Rows, Sources
 from rime_kernels.arrays.sources import AXES
+from rime_kernels.choices import GaussianFrame
 from rime_kernels.cpu.antennas import AntennaSamples, see_changes
 from rime_kernels.cpu.jones.spline import beams_of
 from rime_kernels.cpu.jones.tangent import fill_columns as fill_jones_columns
@@ -31,7 +32,7 @@ from rime_kernels.gradient import Gradient
 from rime_kernels.inputs import beam_codes, profile_arrays, registered_profiles
 from rime_kernels.jones_beam import JonesBeam, motion_of
 from rime_kernels.physics import beam, phase
-from rime_kernels.physics.envelope import GaussianFrame, projection_slopes, projections
+from rime_kernels.physics.envelope import projection_slopes, projections
 from rime_kernels.physics.feeds import feeds_of
 from rime_kernels.physics.profiles import N_PARAMETER
 from rime_kernels.smearing.average import Average

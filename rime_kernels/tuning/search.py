@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 from rime_kernels import check, device
+from rime_kernels.choices import Precision
 from rime_kernels.compile.call_lock import CALL_LOCK
 from rime_kernels.cuda.kernels.tiles.tensor_cores import available
 from rime_kernels.cuda.launch_shapes import choice, records
@@ -26,7 +27,6 @@ from rime_kernels.cuda.launch_shapes.families import KernelKind, Shape
 from rime_kernels.cuda.launch_shapes.records import Tuned
 from rime_kernels.cuda.launch_shapes.tensor_core_shapes import forced_tensor_cores
 from rime_kernels.errors import BackendError
-from rime_kernels.geometry import Precision
 from rime_kernels.tuning import trial
 
 log = logging.getLogger(__name__)

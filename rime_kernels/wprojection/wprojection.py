@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from rime_kernels.arrays import Rows
-from rime_kernels.device import Backend
+from rime_kernels.choices import Backend, Precision
 from rime_kernels.errors import InputError
-from rime_kernels.geometry import Precision
 from rime_kernels.gridding.facets import Facet
 from rime_kernels.gridding.grid import ImageGrid
 from rime_kernels.gridding.gridder import Gridder, GridderEngine, ScreensLike, layers_text

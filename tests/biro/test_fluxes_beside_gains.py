@@ -12,10 +12,10 @@ from scipy import integrate, stats
 from typer.testing import CliRunner
 
 import biro
+from biro.choices import Gains
 from biro.cli.app import app
 from biro.cli.plot import likelihood_of
 from biro.errors import InputError
-from biro.likelihood.densities.gain_treatment import Gains
 from biro.likelihood.free_gains.accuracy import joint_correction
 from biro.models import (
     Gain,

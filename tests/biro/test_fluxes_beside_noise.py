@@ -12,8 +12,8 @@ from test_gradient import check, snapshots
 from test_likelihood import joined, observation, sky
 
 import biro
+from biro.choices import Gains
 from biro.errors import InputError
-from biro.likelihood.densities.gain_treatment import Gains
 from biro.models import Gain, LogNormal, Noise, Normal, PerSegment, PointSource, SkyModel, Uniform
 from tests.biro.test_fluxes_beside_gains import FACTOR, TURNING, check_gradient, two, with_data
 from tests.biro.test_inner_gains import outer_of, pair

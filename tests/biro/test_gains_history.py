@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import biro
-from biro.likelihood.densities.gain_treatment import Gains
+from biro.choices import Gains
 from biro.models import Gain, LogNormal, LogUniform, Noise, PerSegment, SkyModel
 from tests.biro.test_fitted_gains import TURN, drifting, simulated, small
 from tests.biro.test_fluxes_beside_gains import TURNING, two

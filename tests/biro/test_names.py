@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import get_args
 
 import numpy as np
 import pytest
@@ -201,29 +200,3 @@ def test_a_fit_gives_values_for_its_sky() -> None:
         # 1 Jy with 10 mJy in 21 baselines, 2 times and 4 correlations: 1 mJy, of which five are allowed.
         assert fit.best_values["core.I"] == pytest.approx(1.0, abs=0.005)
     assert not FREE.at(found.best_values).bind(observation.partition_views).parameter_names[:-1]
-
-
-CHOICES = {
-    "GridderName": "rime_kernels.gridder_choice.GridderName",
-    "Backend": "rime_kernels.device.devices.Backend",
-    "Precision": "rime_kernels.geometry.Precision",
-    "FrameName": "rime_kernels.physics.envelope.GaussianFrame",
-    "SmearingName": "biro.observation.smearing.Mode",
-    "GainsName": "biro.likelihood.densities.gain_treatment.Gains",
-    "Weights": "biro.observation.weighting.Weights",
-    "Convention": "biro.observation.partition_header.Convention",
-    "FeedsName": "biro.simulation.simulator.Feeds",
-    "InterpolationName": "biro.models.components.image.Interpolation",
-    "WeightingName": "biro.imaging.weights.Weighting",
-    "SpectralFrame": "biro.observation.feeds.doppler.SpectralFrame",
-    "AxisKind": "biro.imaging.cubes.axis.AxisKind",
-    "ImagedName": "biro.imaging.pieces.What",
-}
-"""Choices of options of the command line, and the type of the same argument in Python."""
-
-
-@pytest.mark.parametrize("name", CHOICES)
-def test_choices_of_the_command_line_are_those_of_python(name: str) -> None:
-    """A choice that one of both has and the other lacks is a slip of whoever added it."""
-    choices = resolved(f"biro.cli.options.{name}")
-    assert {each.value for each in choices} == set(get_args(resolved(CHOICES[name])))  # type: ignore[attr-defined]

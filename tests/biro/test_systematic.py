@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 import biro
-from biro.likelihood.densities.gain_treatment import Gains
+from biro.choices import Gains
 from biro.models import Gain, LogNormal, LogUniform, Noise, PointSource, SkyModel, Uniform
 from tests.biro.test_noise_of_antennas import array
 from tests.rime_kernels.conftest import cuda_backend

@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from rime_kernels import Beam, Rime, Rows, Sources, stokes_to_corr
+from rime_kernels.choices import Precision
 from rime_kernels.cpu import brightness, forward, simd
 from rime_kernels.cpu.engine import make_tasks
 from rime_kernels.cpu.lanes import Lanes, aligned, make_lanes
 from rime_kernels.cpu.simd import load, n_lanes, pointer, store, zeros
 from rime_kernels.cpu.vector_math import cos_sin, cos_sin_turns, exp
-from rime_kernels.geometry import Form, Precision, row_table, solve_antennas
+from rime_kernels.geometry import Form, row_table, solve_antennas
 from rime_kernels.inputs import constants
 from tests.rime_kernels.problems import LINEAR
 

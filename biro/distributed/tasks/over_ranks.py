@@ -15,7 +15,7 @@ from biro.distributed.messages import Answer
 from biro.distributed.ranks import MpiRanks
 from biro.distributed.tasks.pool import sendable
 from biro.run.interrupt import StopFlag
-from rime_kernels.device import Backend
+from rime_kernels.choices import Backend
 
 A = TypeVar("A")
 T = TypeVar("T")

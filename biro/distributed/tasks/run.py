@@ -14,7 +14,7 @@ from biro.distributed.tasks.lost import LostTask
 from biro.distributed.tasks.over_ranks import in_ranks
 from biro.distributed.tasks.pool import in_processes
 from biro.run.interrupt import StopFlag
-from rime_kernels.device import Backend
+from rime_kernels.choices import Backend
 
 if TYPE_CHECKING:
     from mpi4py import MPI

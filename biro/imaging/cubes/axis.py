@@ -9,16 +9,15 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.choices import AxisKind, SpectralFrame
 from biro.display.formatting import FREQUENCIES, Printed, frequency_text, in_unit, range_text
 from biro.errors import InputError
 from biro.imaging.fits_header import Cards, FitsAxis
-from biro.observation.feeds.doppler import SpectralFrame
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
 
 Array = NDArray[np.float64]
-AxisKind = Literal["frequency", "velocity"]
 _VELREF = {"LSRK": 1, "BARY": 2, "TOPO": 3}
 """Codes of the frames in VELREF, as AIPS and CASA write them; 256 more says that velocities are radio."""
 _RADIO = 256

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro._version import __version__
+from biro.choices import AxisKind, Imaged, SpectralFrame
 from biro.deprecation import with_new_names
 from biro.display.formatting import check_names, html_text
 from biro.display.progress import counted
@@ -22,7 +23,7 @@ from biro.display.stages import Stages
 from biro.distributed.in_order import workers_for
 from biro.distributed.remote_data import Model, rows_of
 from biro.errors import InputError
-from biro.imaging.cubes.axis import AxisKind, Planes, factors_of, make_axis
+from biro.imaging.cubes.axis import Planes, factors_of, make_axis
 from biro.imaging.cubes.cube_file import CubeFile, cube_file
 from biro.imaging.cubes.figures import CubeLayout, PlaneFigures, SavedCube
 from biro.imaging.cubes.interpolation import ChannelInterpolation, cut_out
@@ -42,12 +43,11 @@ from biro.imaging.imager import (
     no_visibility,
     origin_of,
 )
-from biro.imaging.pieces import What, pieces_of
+from biro.imaging.pieces import pieces_of
 from biro.imaging.pixels import check_memory, refuse_coarse, single_phase_centre
 from biro.imaging.psf import RestoringBeam
 from biro.imaging.weights import UvDensity
 from biro.io.data_set.writable_models import BLOCK_VISIBILITIES
-from biro.observation.feeds.doppler import SpectralFrame
 from biro.observation.feeds.parallactic import HIGHEST, LOWEST
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition
@@ -101,7 +101,7 @@ class Cube:
     def __init__(
         self,
         observation: Observation,
-        what: What = "data",
+        what: Imaged = "data",
         model: Sequence[Model] | None = None,
         *,
         progress: bool = True,
@@ -263,7 +263,7 @@ class _Plane(NamedTuple):
 
 
 def _image_of(
-    what: What, density: UvDensity | None, imaging: Imaging, plane: _Plane | None
+    what: Imaged, density: UvDensity | None, imaging: Imaging, plane: _Plane | None
 ) -> DirtyImage | None:
     if plane is None:
         return None

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from biro.choices import Imaged
 from biro.display.formatting import (
     ANGLES,
     FLUXES,
@@ -21,7 +22,6 @@ from biro.display.stages import Stages
 from biro.imaging.cubes.axis import SpectralAxis
 from biro.imaging.cubes.interpolation import Unused
 from biro.imaging.dirty_image import DirtyImage, Peak
-from biro.imaging.pieces import What
 from biro.imaging.psf import RestoringBeam
 
 
@@ -43,7 +43,7 @@ class CubeLayout(Printed):
     axis : SpectralAxis
     """
 
-    what: What
+    what: Imaged
     stokes: str
     weighting: str
     cell: float

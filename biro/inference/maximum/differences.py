@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from rime_kernels.geometry import Precision
+from rime_kernels.choices import Precision
 
 Array = NDArray[np.float64]
 Gradient = Callable[[Array], Array]

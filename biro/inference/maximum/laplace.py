@@ -32,7 +32,7 @@ from biro.display.formatting import MOST_LISTED
 from biro.errors import InputError
 from biro.inference.maximum.stationary_point import StationaryPoint
 from biro.inference.target.degeneracy_text import degeneracy
-from rime_kernels.geometry import Precision
+from rime_kernels.choices import Precision
 
 Array = NDArray[np.float64]
 ONE_SIGMA = 0.682689492137086

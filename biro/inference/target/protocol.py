@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from biro.inference.block_arrowhead.space import ArrowheadSpace
     from biro.models.bound.prior.unconstrained import Unconstrained
     from biro.models.quantities.parameter import Parameter
-    from rime_kernels.geometry import Precision
+    from rime_kernels.choices import Precision
 
 Array = NDArray[np.float64]
 Watch = Callable[[float], None]

@@ -9,7 +9,8 @@ from biro.io.data_set.intervals import exposure_of, interval_of, row_interval_of
 from biro.io.data_set.metadata import FieldMetadata
 from biro.observation.feeds.feeds import FeedMetadata
 from biro.observation.feeds.pointing import DishPointing
-from biro.observation.partition_header import Convention, PartitionHeader
+from biro.observation.partition_header import PartitionHeader
+from rime_kernels.choices import Convention
 
 
 def header_of(index: RowIndex, part: PartitionRows, convention: Convention, column: str) -> PartitionHeader:

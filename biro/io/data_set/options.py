@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypedDict
 
+from biro.choices import Weights
 from biro.flagging.strategy import StrategyLike
 from biro.observation.averaging import Averaging
-from biro.observation.partition_header import Convention
 from biro.observation.selection import Channels, Items, Length, Moment, Selection
-from biro.observation.weighting import Weighting, Weights
+from biro.observation.weighting import Weighting
+from rime_kernels.choices import Convention
 
 
 class DataKeywords(TypedDict, total=False):

@@ -11,9 +11,9 @@ from biro.errors import InputError
 from biro.flagging.strategy import StrategyLike, read_strategy
 from biro.io.data_set.options import DataOptions, SetOptions
 from biro.observation.averaging import Averaging
-from biro.observation.partition_header import Convention
 from biro.observation.selection import Selection
 from biro.observation.weighting import Weighting
+from rime_kernels.choices import Convention
 
 T = TypeVar("T")
 

@@ -39,7 +39,7 @@ from biro.observation.partition import Partition
 from biro.observation.selection import Channels, Items, Length, Moment, Selection
 from biro.observation.weighting import Weighting
 from rime_kernels import device
-from rime_kernels.device import Backend
+from rime_kernels.choices import Backend
 from rime_kernels.engine.device_threads import Devices, threads_of
 
 log = logging.getLogger(__name__)

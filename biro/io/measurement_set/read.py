@@ -20,9 +20,9 @@ from biro.io.measurement_set.opened import OpenedColumn, TableOptions, opened_co
 from biro.observation.averaging import Averaging
 from biro.observation.join import distinct_paths, join
 from biro.observation.observation import Observation
-from biro.observation.partition_header import Convention
 from biro.observation.selection import Selection
 from biro.observation.weighting import Weighting
+from rime_kernels.choices import Convention
 
 
 @takes(path=PATHS)

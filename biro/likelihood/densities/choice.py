@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from biro.choices import Gains
 from biro.display.formatting import first_few
 from biro.errors import InputError
 from biro.likelihood.correlated_noise.visibilities import VisibilityLikelihoodWithCorrelatedNoise
 from biro.likelihood.densities.closures import ClosureLikelihood
 from biro.likelihood.densities.closures_with_noise_terms import ClosureLikelihoodWithNoiseTerms
-from biro.likelihood.densities.gain_treatment import INNER_GAINS, Gains, GainTreatment
+from biro.likelihood.densities.gain_treatment import INNER_GAINS, GainTreatment
 from biro.likelihood.densities.noise_terms import VisibilityLikelihoodWithNoiseTerms
 from biro.likelihood.densities.visibilities import VisibilityLikelihood
 from biro.likelihood.engines import PartitionEngines

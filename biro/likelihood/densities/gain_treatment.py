@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, Protocol, get_args
+from typing import Protocol, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.choices import Gains
 from biro.errors import InputError
 from biro.inference.target.protocol import InnerDraws
 from biro.likelihood.integrals.inner_parameters import InnerParameters
@@ -15,8 +16,6 @@ from biro.models.bound.theta_batch import ThetaBatch
 from biro.observation.observation import Observation
 
 Array = NDArray[np.float64]
-Gains = Literal["sample", "closures", "marginalise", "solve"]
-"""How gains are treated: as the model has them, not at all, integrated over, or solved for."""
 INNER_GAINS = ("marginalise", "solve")
 """Treatments for which gains with priors are no parameters of theta."""
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.choices import SpectralFrame
 from biro.errors import InputError
 from biro.models.components.direction import basis
 from biro.observation.feeds.earth import DAY, FIRST_DAY, LAST_DAY
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from biro.models.sky import SkyModel
 
 Array = NDArray[np.float64]
-SpectralFrame = Literal["TOPO", "GEO", "BARY", "LSRK"]
 SUN_IN_LSRK = 2.0e4
 """Speed of the Sun in the kinematic local standard of rest, m/s."""
 APEX = (float(np.deg2rad(270.959542)), float(np.deg2rad(30.004667)))

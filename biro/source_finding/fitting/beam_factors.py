@@ -17,7 +17,7 @@ from biro.observation.correlations import share_of_i
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition
 from rime_kernels.arrays import Beam, Rows, Sources
-from rime_kernels.device import Backend
+from rime_kernels.choices import Backend
 from rime_kernels.jones_beam import JonesBeam
 from rime_kernels.physics.brightness import stokes_to_corr
 from rime_kernels.rime import Rime

@@ -19,7 +19,7 @@ from biro.source_finding.fitting.beam_factors import BeamFactors, SeenThrough
 from biro.source_finding.fitting.component import Component, n_param
 from biro.source_finding.fitting.gain_noise import GainNoise
 from rime_kernels.arrays import Sources
-from rime_kernels.device import Backend
+from rime_kernels.choices import Backend
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
 from rime_kernels.smearing.smearing import Smearing
 
