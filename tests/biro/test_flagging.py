@@ -411,7 +411,7 @@ def test_reading_with_a_flagger_leaves_interference_out(
     assert not part.vis[truth].any()
     assert any(note.startswith("flagger") and "spectrum" in note for note in observation.notes)
     assert f"interference      {n_found:>12}" in str(observation.summary())
-    with pytest.raises(TypeError, match="flaggr"):
+    with pytest.raises(biro.InputError, match="'flaggr'; did you mean 'flagger'"):
         biro.read_ms(path, flaggr="wsrt")  # type: ignore[call-arg]
     with pytest.raises(InputError, match="flagger needs one column"):
         biro.read_columns(path, ["DATA", "DATA"], flagger="wsrt")

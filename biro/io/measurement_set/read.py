@@ -111,7 +111,8 @@ def read_ms(
     """
     options: dict[str, Any] = {"selection": selection, "weighting": weighting, "averaging": averaging}
     options |= {"convention": convention, "allow_unusable": allow_unusable, "flagger": flagger, **keywords}
-    request = ReadRequest.of("read_ms", cast(SetOptions, options), also=["scans"])
+    of_sets = ("column", "weight_column", "time_limit", "progress")
+    request = ReadRequest.of("read_ms", cast(SetOptions, options), also=["scans", *of_sets])
     table = TableOptions(column, weight_column, time_limit)
     with showing(progress):
         return join(
