@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -22,6 +22,9 @@ from biro.observation.noise import some_rows
 from biro.observation.observation import Observation
 
 Models = Iterable[NDArray[np.complexfloating]]
+Cut = tuple[NDArray[np.int64], slice]
+"""Rows and channels of a partition."""
+ModelOf = Callable[[Observation, Sequence[Cut]], Models]
 NAMED = ("missing source", "missing extended source", "bad visibility", "bad visibilities")
 """Kinds of misfit that are named as they are found beside solved gains; the flux of a source is none."""
 SHORTER = {
@@ -40,14 +43,15 @@ OR_GAINS = f". If gains change within a solution interval, {SHORTER['gain drift'
 """What to do where none of these was found."""
 
 
-def judged(solved: SolvedGains, model_of: Callable[[Observation], Models]) -> SolvedGains:
+def judged(solved: SolvedGains, model_of: ModelOf) -> SolvedGains:
     """Gains with the verdict of a fit (`biro.diagnosis`), where they and the sky do not fit the data.
 
     Parameters
     ----------
     solved : SolvedGains
     model_of : function
-        Model visibilities of the partitions of an observation: some rows and channels of the solved one.
+        Model visibilities of the partitions of an observation, which is the solved one at these rows and
+        channels of each partition.
     """
     data = residuals_of(solved, model_of)
     fits = [_fit_of(solved, i, each) for i, each in enumerate(data)]
@@ -71,7 +75,7 @@ def _of_calibrated(line: str, fits: list[PartitionFit]) -> str:
     return NEXT.join([head, *causes])
 
 
-def residuals_of(solved: SolvedGains, model_of: Callable[[Observation], Models]) -> list[ResidualData]:
+def residuals_of(solved: SolvedGains, model_of: ModelOf) -> list[ResidualData]:
     """Data with the gains taken out, and the model, of each partition; of large data a part.
 
     Both are in the frame in which the gains act. Correlations that no gains were solved from have no weight,
@@ -82,7 +86,7 @@ def residuals_of(solved: SolvedGains, model_of: Callable[[Observation], Models])
     some = [some_rows(part, size) for part in parts]
     taken = [part.some(*each) for part, each in zip(parts, some, strict=True)]
     found = []
-    models = model_of(replace(solved.observation, partitions=tuple(taken)))
+    models = model_of(replace(solved.observation, partitions=tuple(taken)), some)
     for i, (part, (rows, channels), model) in enumerate(zip(taken, some, models, strict=True)):
         factor, usable = (array[rows][:, channels] for array in solved.factor(i))
         vis, weight, turn = part.vis, part.weight.astype(np.float64), solved.turns[i]

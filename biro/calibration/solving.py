@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.calibration.misfit import judged
+from biro.calibration.misfit import Cut, Models, judged
 from biro.calibration.solution_fit import of_raw_data, with_better_rotation
 from biro.calibration.solved_gains import SolvedGains
 from biro.calibration.window import Array, Index, WindowSolution, window_of
@@ -156,7 +156,15 @@ def solve_gains(
                 lambda other: _model_of(whole, other, values, backend, gaussian_frame),
             )
             sky = of_raw_data(sky) if solved.taken_out else sky
-        return judged(solved, lambda some: _model_of(some, sky, values, backend, gaussian_frame))
+
+        def of_some(some: Observation, cuts: Sequence[Cut]) -> Models:
+            seen = sky
+            if not isinstance(sky, SkyModel):
+                pairs = zip(sky.partitions, cuts, strict=True)
+                seen = replace(sky, partitions=tuple(part.some(*cut) for part, cut in pairs))
+            return _model_of(some, seen, values, backend, gaussian_frame)
+
+        return judged(solved, of_some)
 
 
 def _solved(

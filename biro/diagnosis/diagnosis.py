@@ -280,8 +280,14 @@ def _findings(
 
 
 def _others(likelihood: object, theta: Array, fits: Sequence[PartitionFit]) -> OtherModels | None:
-    """Other sky models at the data of a likelihood; None where it knows of none, or a partition is empty."""
-    if not hasattr(likelihood, "other_skies") or not all(fit.n_vis for fit in fits):
+    """Other sky models at the data of a likelihood.
+
+    None where it knows of none, or a partition is empty; and of closures, whose residual visibilities have
+    gains that were solved with the sky of the fit.
+    """
+    if not all(fit.n_vis for fit in fits) or any(fit.n_closure for fit in fits):
+        return None
+    if not hasattr(likelihood, "other_skies"):
         return None
     return cast(OtherModels, likelihood.other_skies(theta))
 

@@ -91,6 +91,22 @@ def test_gains_scatter_about_the_truth_as_their_errors_say() -> None:
     assert abs(figures["chi2_after"] - n_dof) < 4.0 * np.sqrt(2 * n_dof)
 
 
+def test_a_part_of_large_data_is_judged_by_visibilities_as_by_their_sky(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The verdict on a sky comes from every third row or so of data and model, whatever gives the model."""
+    monkeypatch.setattr("biro.observation.noise.MAX_SAMPLES", 2000)
+    data = made(noise=0.1)
+    wrong = SkyModel(
+        [SKY.sources[0], replace(SKY.sources[1], I="0.5 Jy")], centre=SKY.centre, feeds=SKY.feeds
+    )
+    for sky, fits in ((SKY, True), (wrong, False)):
+        model = part_of(data, vis=np.asarray(next(iter(predict(data, sky)))))
+        by_sky, by_visibilities = biro.solve_gains(data, sky), biro.solve_gains(data, model)
+        assert by_sky.fits == by_visibilities.fits == fits
+        assert by_visibilities.verdict == by_sky.verdict
+
+
 @pytest.mark.parametrize(("flux", "fits"), [("1 Jy", True), ("0.8 Jy", False)])
 def test_a_sky_that_is_a_little_wrong_is_named(flux: str, fits: bool) -> None:
     """A flux that is 20 % off leaves residuals below twice the noise, which are coherent in time."""
