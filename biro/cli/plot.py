@@ -101,12 +101,15 @@ def likelihood_of(
     place = obs or facts.get("observation")
     if place is None:
         raise InputError(f"{run} does not record its data; give them with --obs")
+    unknown = f"{run}: run.json does not record how the data were read"
+    if not isinstance(place, str | list):
+        raise InputError(f"{unknown} (the data set is {place!r})")
     try:
         observation = read(place, **facts.get("reading", {}), cache=cache)
     except BiroError:
         raise
     except (TypeError, ValueError, AttributeError) as error:
-        raise InputError(f"{run}: run.json does not record how the data were read ({error})") from error
+        raise InputError(f"{unknown} ({error})") from error
     recorded = facts.get("likelihood") or {}
     gains = recorded.get("gains", "sample")
     if data_digest_of(observation, gains) != data_digest:

@@ -47,7 +47,7 @@ class Kind:
         """Whether an argument is of this kind."""
         if isinstance(given, type):
             return False
-        if self.several and isinstance(given, list | tuple) and given:
+        if self.several and isinstance(given, list | tuple):
             return all(replace(self, several=False).fits(each) for each in given)
         is_one = any(callable(getattr(given, name, None)) for name in self.methods)
         return is_one or any(hasattr(given, name) for name in self.has) or isinstance(given, self.types)
@@ -100,7 +100,8 @@ def takes(**kinds: Kind) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
         @functools.wraps(function)
         def checked(*args: P.args, **options: P.kwargs) -> R:
-            for name, kind in kinds.items():
+            for name in sorted(kinds, key=places.__getitem__):
+                kind = kinds[name]
                 if places[name] < len(args):
                     given: object = args[places[name]]
                 elif name in options:

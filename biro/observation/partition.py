@@ -18,7 +18,7 @@ from biro.observation.partition_header import PartitionHeader
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class Partition(PartitionHeader):
     """One field seen through one data description.
 

@@ -35,7 +35,7 @@ OF_ROWS = (
 """What a partition has of each row, beside visibilities, weights and the number of its time slot."""
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class PartitionHeader(Printed):
     """What is known of one field seen through one data description before its visibilities are read.
 

@@ -283,7 +283,7 @@ def test_the_best_values_are_a_joint_maximum_and_the_integral_is_right() -> None
     sigma = 1.0 / np.sqrt(np.diag(full.fisher(best)))
     # A step that gains 1e-13 is 3e-7 sigma, and what it leaves is squared.
     assert np.abs(slope * sigma)[inner].max() < 1e-6
-    found, error, share = joint_correction(likelihood._treatment._at(likelihood._one(outer), 0).best)
+    found, error, share = joint_correction(likelihood._treatment.fit(likelihood._one(outer)).best)
     assert share > 0.5
     assert abs(found) < 3.0 * error + 0.05  # gains are good to 1e-2: the next order is small
     assert likelihood.doubts(outer) == []
