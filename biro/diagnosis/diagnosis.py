@@ -34,6 +34,8 @@ from biro.display.progress import doing
 from biro.models.quantities.parameter import Column, Parameter
 
 Array = NDArray[np.float64]
+STOPPED = "biro was stopped before it had tested all causes"
+"""What is said of a misfit where a signal ended the tests."""
 OF_CLOSURES = ("missing source", "missing extended source", "missing polarised source", "source of the model")
 """Kinds of misfit that residuals beside solved gains show as well."""
 
@@ -121,7 +123,7 @@ def diagnose(
     # A line about copies has their factor, and says that errors are too small: none may say that they hold.
     said = factor if of_others > 1.0 else 1.0
     largest = largest if seen.of_copies == 1.0 else math.nan
-    otherwise = _otherwise(seen.faults, conflicts)
+    otherwise = STOPPED if asked_to_stop() else _otherwise(seen.faults, conflicts)
     remarks = [*seen.remarks, seen.shared] if seen.shared and said > EFFECT else seen.remarks
     lines = lines_of(seen.fits, seen.findings, remarks, said, largest, otherwise=otherwise)
     return Diagnosis(seen.fits, (*seen.faults, *conflicts, *lines), seen.findings, factor)
@@ -152,7 +154,8 @@ def _seen_at(likelihood: object, theta: Array) -> _Diagnosed:
     key, (last, seen) = theta.tobytes(), _SEEN.get(likelihood, (b"", _Diagnosed((), ())))
     if key != last:
         seen = _looked_for(likelihood, theta)
-        _SEEN[likelihood] = key, seen
+        if not asked_to_stop():
+            _SEEN[likelihood] = key, seen
     return seen
 
 

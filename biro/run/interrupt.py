@@ -45,6 +45,10 @@ class StopFlag:
         raise RunInterrupted(f"stopped by {name}; {how_to_go_on}")
 
 
+_ACTIVE: list[StopFlag] = []
+"""Flags of the runs that go on in this process."""
+
+
 @contextmanager
 def stop_on_signal(*, saves: bool = True) -> Iterator[StopFlag]:
     """Turn the first SIGINT or SIGTERM into a flag; a second one interrupts at once.
@@ -67,8 +71,15 @@ def stop_on_signal(*, saves: bool = True) -> Iterator[StopFlag]:
         flag.signal = number
 
     before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    _ACTIVE.append(flag)
     try:
         yield flag
     finally:
+        _ACTIVE.remove(flag)
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def asked_to_stop() -> bool:
+    """Whether a signal came to a run of this process: tests that its result does not need end early then."""
+    return any(_ACTIVE)

@@ -397,7 +397,7 @@ def test_the_style_is_biro_s_whatever_a_matplotlibrc_says(monkeypatch):
 def test_a_report_has_no_python_in_it_nothing_empty_and_is_small(tmp_path):
     likelihood = Sky()
     likelihood.description = lambda: {
-        "form": ["row", "row"], "memory_limit": None, "images": {"a": "b"}, "n_vis": [1, 2], "gpu": True,
+        "form": ["row", "row"], "smearing": ["on", "on"], "memory_limit": None, "images": {"a": "b"}, "n_vis": [1, 2], "gpu": True,
     }  # fmt: skip
     base = posterior(32)
     about = replace(base.provenance, sampler="none", options={"starts": None, "names": ("a", "b")})
@@ -410,6 +410,7 @@ def test_a_report_has_no_python_in_it_nothing_empty_and_is_small(tmp_path):
     text = re.sub(r'src="data:[^"]*"', "", path.read_text())
     for bad in ("None", "nan", "NaN", "{'", "['", "('", "<td></td><td></td>", "<td>-</td>", "array("):
         assert bad not in text.partition("</style>")[2], bad
-    assert "form: row (2 times)" in text
+    assert "smearing: on (2 times)" in text
+    assert "form:" not in text  # how sums are computed is for -v
     assert '<meta name="viewport"' in text
     assert "<th>ESS</th>" not in text

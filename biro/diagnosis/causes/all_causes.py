@@ -35,6 +35,7 @@ from biro.diagnosis.causes.uneven_noise import uneven_candidates
 from biro.diagnosis.finding import Finding
 from biro.diagnosis.flag_target import FlagTarget
 from biro.diagnosis.residual_data import ResidualData
+from biro.run.interrupt import asked_to_stop
 
 SIGNIFICANCE = 5.0
 """Standard deviations, places and choices counted, below which nothing is found."""
@@ -130,7 +131,7 @@ def _steps(
     steps: list[_Step] = []
     known: tuple[str, ...] = ()
     inflation = 1.0
-    while len(steps) < MOST_FOUND:
+    while len(steps) < MOST_FOUND and not asked_to_stop():
         if len(steps) == MOST_WITH_SKY:
             samples = replace(samples, sky=None)
         best, other = _best(samples, places, known, inflation, has_outliers)
