@@ -161,8 +161,7 @@ def test_faults_of_data_keep_their_cause_beside_a_known_sky(array: Telescope, re
     assert cause.startswith(f"There is a constant offset of 0.16 Jy in the visibilities of baseline {pair}")
 
 
-@pytest.mark.parametrize("size", [3.0, 8.0])
-def test_an_offset_of_the_shortest_baseline_is_no_source(size: float, array: Telescope, read: Read) -> None:
+def test_an_offset_of_the_shortest_baseline_is_no_source(array: Telescope, read: Read) -> None:
     """An extended source seen by that baseline alone explains much of an offset there, and is a ghost."""
     true, _, _ = CASES["circle for an ellipse"]
     observation = observed(array, read(TRUE_CORE, true))
@@ -172,7 +171,7 @@ def test_an_offset_of_the_shortest_baseline_is_no_source(size: float, array: Tel
     every = np.unique(pairs, axis=0)
     shortest = min(every.tolist(), key=lambda pair: float(length[(pairs == pair).all(axis=1)].mean()))
     vis = part.vis.copy()
-    vis[(pairs == shortest).all(axis=1)] += size * SIGMA * np.array([1.0, 0.0, 0.0, 1.0])
+    vis[(pairs == shortest).all(axis=1)] += 3.0 * SIGMA * np.array([1.0, 0.0, 0.0, 1.0])
     observation = replace(observation, partitions=(replace(part, vis=vis),))
     causes = fit(observation, read(MODEL_CORE, fitted("gaussian", ELLIPSE))).warnings()[0].split("\n  ")[1:]
     assert f"aseline {'-'.join(array.antenna_names[k] for k in shortest)} " in causes[0] + " "

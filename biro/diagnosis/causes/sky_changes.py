@@ -364,7 +364,7 @@ def _other_kinds(own: _Source) -> Iterator[SkyChange]:
         )
 
 
-def _noun(kind: type[Source]) -> str:
+def _noun(kind: type[GaussianSource | ShapedSource]) -> str:
     return NOUNS.get(kind.type, f"a {kind.type}")
 
 

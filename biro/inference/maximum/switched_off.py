@@ -79,7 +79,7 @@ def _parts(name: str) -> tuple[str, str, str]:
 
 
 def _is_whole(name: str, parts: Mapping[str, tuple[str, str, str]], small: set[str]) -> bool:
-    """Whether a parameter that is 0 leaves nothing of its kind, as I does beside Q, U and V that are 0, too."""
+    """Whether a parameter that is 0 leaves nothing of its kind, as I does beside Q, U and V that are 0."""
     source, key, index = parts[name]
     beside = {"I": _POLARISED, "Q": {"U"}, "U": {"Q"}}.get(key, frozenset())
     rest = (each for each, (owner, of, _) in parts.items() if owner == source and of in beside)
