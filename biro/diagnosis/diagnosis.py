@@ -32,6 +32,7 @@ from biro.diagnosis.verdict_text import (
 from biro.diagnosis.whiteness import whiteness
 from biro.display.progress import doing
 from biro.models.quantities.parameter import Column, Parameter
+from biro.run.interrupt import asked_to_stop
 
 Array = NDArray[np.float64]
 STOPPED = "biro was stopped before it had tested all causes"

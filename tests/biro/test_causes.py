@@ -121,6 +121,13 @@ def steady(rng: np.random.Generator) -> Vis:
     return data
 
 
+def offset(rng: np.random.Generator) -> Vis:
+    """The shortest baseline has an offset below its noise, constant over channels and hands."""
+    here = int(np.argmin(np.hypot(*UVW[:N_BASELINE, :2].T)))
+    own = np.arange(len(FIRST)) % N_BASELINE == here
+    return MODEL + noise(rng) + 0.9 * SIGMA * own[:, None, None]
+
+
 def flare(rng: np.random.Generator) -> Vis:
     """The first source alone is half as bright again at five times."""
     change = np.where((SLOT > 3) & (SLOT < 8), 1.0, 0.0)[:, None, None] * point(15.0, -10.0)
@@ -182,6 +189,7 @@ HOSTILE: dict[str, tuple[Callable[[np.random.Generator], Vis], str, str]] = {
         "A1-A5 (",
     ),
     "interference": (steady, "offset", "antenna A0 in channel 2"),
+    "offset": (offset, "offset", "constant offset of "),
     "visibility": (bad, "bad visibility", "channel 2 (1.428 GHz), YY"),
     "antenna noise": (
         lambda rng: MODEL + noise(rng) * np.where((FIRST == 2) | (SECOND == 2), 2.0, 1.0)[:, None, None],

@@ -8,6 +8,7 @@ import tomllib
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import biro
@@ -58,7 +59,7 @@ def read(tmp_path_factory: pytest.TempPathFactory) -> Read:
     return read
 
 
-def observed(array: Telescope, sky: SkyModel) -> biro.Observation:
+def observed(array: Telescope, sky: SkyModel, n_chan: int = 2) -> biro.Observation:
     return biro.simulate(
         array,
         sky,
@@ -68,7 +69,7 @@ def observed(array: Telescope, sky: SkyModel) -> biro.Observation:
         integration="800 s",
         freq="5 GHz",
         chan_width="300 MHz",
-        n_chan=2,
+        n_chan=n_chan,
         feeds="circular",
         noise=SIGMA,
         seed=5,
@@ -174,6 +175,39 @@ def test_closures_name_the_source_that_does_not_fit(read: Read) -> None:
     assert "THE MODEL DOES NOT FIT" in text
     assert "does not fit" in text
     assert "chi2/dof falls" not in text
+
+
+def test_an_offset_of_the_shortest_baseline_is_no_source(array: Telescope, read: Read) -> None:
+    """An extended source seen by that baseline alone explains much of an offset there, and is a ghost."""
+    true, _, _ = CASES["circle for an ellipse"]
+    observation = observed(array, read(TRUE_CORE, true))
+    (part,) = observation.partitions
+    length = np.hypot(*part.uvw.T[:2])
+    pairs = np.stack([part.antenna1, part.antenna2], axis=1)
+    shortest = min(
+        np.unique(pairs, axis=0).tolist(), key=lambda pair: float(length[(pairs == pair).all(axis=1)].mean())
+    )
+    vis = part.vis.copy()
+    vis[(pairs == shortest).all(axis=1)] += 3.0 * SIGMA * np.array([1.0, 0.0, 0.0, 1.0])
+    observation = replace(observation, partitions=(replace(part, vis=vis),))
+    causes = fit(observation, read(MODEL_CORE, fitted("gaussian", ELLIPSE))).warnings()[0].split("\n  ")[1:]
+    assert f"aseline {'-'.join(array.antenna_names[k] for k in shortest)} " in causes[0] + " "
+    assert not re.search("missing|too bright|Write jet|Free ", "".join(causes))
+
+
+def test_a_degeneracy_beside_a_polarisation_of_zero_is_no_upper_limit(array: Telescope, read: Read) -> None:
+    """One channel away from ref_freq leaves a product of I and a power of the index open, whatever V is."""
+    flat = '"0.5 Jy"\nref_freq = "1 GHz"\n'
+    observation = observed(array, read(jet("point", "", flat)), n_chan=1)
+    index = f'spectral_index = {{ prior = "uniform", low = -3, high = 3 }}\nV = {FREE % (1, "Jy")}\n'
+    model = read(jet("point", f'{index}ref_freq = "1 GHz"\n', FREE % (50, "Jy")))
+    likelihood = biro.Likelihood(observation, model)
+    near = {"jet.I": 0.5, "jet.spectral_index": 0.0, "jet.V": 0.001}
+    start = [near.get(name, 1.0) for name in likelihood.parameter_names]
+    found = biro.maximise(likelihood, seed=1, starts=[start], progress=False)
+    assert found["jet.V"] < found.error[found.names.index("jet.V")]
+    assert not found.without_effect
+    assert any(line.startswith("DEGENERATE") and "jet.spectral_index" in line for line in found.warnings())
 
 
 def test_a_size_of_zero_is_an_upper_limit(array: Telescope, read: Read) -> None:

@@ -58,6 +58,8 @@ CATCH_ALL, NARROW = "closure errors", 0.5
 GAIN, FLUX = "antenna gain", "flux of the model"
 OF_DATA, NARROW_SKY = ("offset", "baseline", CATCH_ALL, *FAMILIES["noise"]), 0.3
 """Faults of data, and the part of what they explain from which a cause in the sky goes first."""
+MOST_OF_ONE = 0.5
+"""Part of what a cause in the sky explains that one baseline has at most: a source is seen by several."""
 OF_SKY = ("source", "polarisation", "spectrum", POSITION, FLUX_OF_SOURCE, FLUX, "position of the model")
 """Families of changes of a sky that does not change with time."""
 NEARLY = {GAIN: 0.99} | dict.fromkeys(("gain drift", "bandpass", "baseline", CATCH_ALL), 0.95)
@@ -199,7 +201,7 @@ def _best(
     ranked = sorted(by_family.values(), key=lambda pair: -pair[0])
     if not ranked:
         return None, None
-    ranked = _narrower(_before_noise(_narrower(ranked), samples))
+    ranked = _narrower(_before_noise(_narrower(ranked, samples), samples), samples)
     tie = len(ranked) > 1 and ranked[0][0] - ranked[1][0] < TIE
     return ranked[0][1], ranked[1][1] if tie else None
 
@@ -226,23 +228,32 @@ def _without_details(
     return [(each, net) for each, net in certain if not is_detail(each)]
 
 
-def _narrower(ranked: list[tuple[float, Candidate]]) -> list[tuple[float, Candidate]]:
+def _narrower(
+    ranked: list[tuple[float, Candidate]], samples: ResidualSamples
+) -> list[tuple[float, Candidate]]:
     """Without a fault of the data that is first, where the sky or a narrower cause explains much of it.
 
     Structure that the model lacks looks like errors of baselines, constant offsets and uneven noise, and a
-    sky explains little of these where they are real. Errors of all baselines look like whatever there is.
+    sky explains little of these where they are real, but for a source that the shortest baseline alone sees:
+    that one has no such advantage. Errors of all baselines look like whatever there is.
     """
     first = ranked[0][1]
     if first.kind not in OF_DATA:
         return ranked
     of_any = NARROW if first.kind == CATCH_ALL else math.inf
-    narrow = [
-        each
-        for each in ranked[1:]
-        if each[1].is_linear
-        and each[1].drop > first.drop * (NARROW_SKY if each[1].family in OF_SKY else of_any)
-    ]
-    return _narrower(narrow) if narrow else ranked
+
+    def least(each: Candidate) -> float:
+        return NARROW_SKY if each.family in OF_SKY and _is_broad(each, samples) else of_any
+
+    narrow = [pair for pair in ranked[1:] if pair[1].is_linear and pair[1].drop > first.drop * least(pair[1])]
+    return _narrower(narrow, samples) if narrow else ranked
+
+
+def _is_broad(each: Candidate, samples: ResidualSamples) -> bool:
+    """Whether several baselines see what a cause explains, as they see a source."""
+    fair = samples.fair
+    drops = np.bincount(fair.baseline, np.abs(fair.residual) ** 2 - np.abs(each.after().residual) ** 2)
+    return bool(np.count_nonzero(drops) < 3 or drops.max() < MOST_OF_ONE * drops.sum())
 
 
 def _before_noise(

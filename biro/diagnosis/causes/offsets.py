@@ -42,13 +42,12 @@ def offset_candidates(samples: ResidualSamples) -> Iterator[Candidate]:
     yield from _all_baselines(samples)
     if len(samples.corr_names) > 1:
         yield from _groups(samples, "baseline", by_corr, samples.model)
+    constant = samples.root.astype(np.complex128)
+    yield from _groups(samples, "offset", samples.baseline, constant * samples.is_parallel)
     if n_chan > 1:
-        yield from _groups(
-            samples, "offset", samples.baseline * n_chan + samples.channel, samples.root.astype(np.complex128)
-        )
-    yield from _groups(
-        samples, "offset", by_corr * n_chan + samples.channel, samples.root.astype(np.complex128)
-    )
+        yield from _groups(samples, "offset", by_corr, constant)
+        yield from _groups(samples, "offset", samples.baseline * n_chan + samples.channel, constant)
+    yield from _groups(samples, "offset", by_corr * n_chan + samples.channel, constant)
 
 
 def _groups(samples: ResidualSamples, kind: str, group: Index, template: Complex) -> Iterator[Candidate]:
@@ -228,12 +227,17 @@ def _offset_texts(samples: ResidualSamples, place: Index, factor: Complex, drops
     first = np.array([int(np.argmax(place == group)) for group in groups[np.argsort(-drops[groups])][:200]])
     weight = drops[place[first]]
     size = float(np.sqrt(np.average(np.abs(factor[place[first]]) ** 2, weights=weight)))
-    of_antennas, of_channels = _of_antennas(samples, first, weight), _of_channels(samples, first, weight)
+    of_all = np.ptp(samples.channel[place == place[first[0]]]) > 0
+    of_antennas = _of_antennas(samples, first, weight)
+    of_channels = [] if of_all else _of_channels(samples, first, weight)
     where = [*of_antennas, *of_channels]
     if not where:
         ends, _, channel, corr = samples.position(int(first[0]))
-        n = number_of(len(groups), "combination")
-        where = [f"{n} of baseline, channel and correlation (largest {ends}, {channel}, {corr})"]
+        n_pair = len(np.unique(samples.baseline[first]))
+        n = number_of(n_pair, "baseline") if of_all else number_of(len(groups), "combination")
+        of = "" if of_all else " of baseline, channel and correlation"
+        largest = ends if of_all else f"{ends}, {channel}, {corr}"
+        where = [f"{n}{of} (largest {largest})"]
     keys = ["baseline"] * _is_pair(of_antennas) + ["channel"] * bool(of_channels)
     lines = [line_of(samples, int(first[0]), *keys)] if _is_pair(of_antennas) else []
     command = flag_command(samples, lines) or " (`biro flag` finds interference)"

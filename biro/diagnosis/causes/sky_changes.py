@@ -32,7 +32,10 @@ PER_FWHM: dict[type[GaussianSource | ShapedSource], float] = {
 }
 """Sizes of shapes over the FWHM of the Gaussian with the same second moment, by which they look alike at
 short baselines: per axis FWHM^2 / (8 ln 2), diameter^2 / 16, / 8 and / 20, and 3 scale_length^2."""
-NOUNS = {"point": "a point", "gaussian": "a Gaussian", "disc": "a disc", "ring": "a ring"}
+NOUNS = {"gaussian": "a Gaussian", "exponential": "an exponential disc"}
+"""Names of shapes in a sentence, where these are not "a" and the type."""
+ANGLES = {"pa": np.pi, "hole_pa": 2.0 * np.pi}
+"""Position angles of shapes, with their periods in rad."""
 ELLIPSES = (0.0, 45.0, 90.0, 135.0)
 """Position angles, deg, that ellipses begin with: ln L need not rise from a circle to the right one."""
 SIZES = (0.4, 1.0, 2.5)
@@ -41,6 +44,10 @@ FLAT = 0.02
 """Relative width of the band below which a spectral index has no effect."""
 OTHER_FORMS = ("line", "table", "free_free", "self_absorption")
 MOST_SOURCES = 8
+LEAST_COS = 1e-3
+"""Cosine of a declination below which a right ascension is free all round."""
+INDEX_RANGE = 5.0
+"""Half the width of the priors of spectral indices and their gradients."""
 
 
 @dataclass(frozen=True)
@@ -187,7 +194,12 @@ def _positions(own: _Source) -> Iterator[SkyChange]:
     for key in freed:
         value = own.value(key)
         assert value is not None
-        new[key] = _around(value, 10.0 * own.beam / units.factor(value.unit, DIMENSIONS[key]))
+        half_turn = np.pi / units.factor(value.unit, DIMENSIONS[key])
+        width = 10.0 * own.beam_in(value.unit)
+        if key == "ra" and (dec := own.value("dec")) is not None:
+            cos = math.cos(dec.value * units.factor(dec.unit, DIMENSIONS["dec"]))
+            width = min(width / max(cos, LEAST_COS), half_turn)
+        new[key] = _around(value, width)
         start[key] = value.value
     listed = " and ".join(freed)
     yield from own.change(
@@ -265,15 +277,7 @@ def _freed_sizes(own: _Source) -> Iterator[SkyChange]:
     for key in freed:
         value = own.value(key)
         assert value is not None
-        if key in ("ratio", *getattr(own.own, "numbers", ())):
-            new[key] = Uniform(0.0, max(1.0, value.value))
-        elif key == "pa":
-            unit = value.unit
-            turn = np.pi / units.factor(unit, DIMENSIONS["pa"])
-            new[key] = Uniform(value.value - 0.5 * turn, value.value + 0.5 * turn, unit)
-        else:
-            beam = own.beam / units.factor(value.unit, DIMENSIONS[key])
-            new[key] = _up_to(3.0 * value.value + 10.0 * beam, value.unit)
+        new[key] = _prior_of_shape(own, key, value)
         start[key] = value.value
     sized = [key for key in freed if key not in ("ratio", "pa", *getattr(own.own, "numbers", ()))]
     starts = [start | {key: scale * max(start[key], 1e-300) for key in sized} for scale in (1.0, 0.6, 1.6)]
@@ -286,6 +290,21 @@ def _freed_sizes(own: _Source) -> Iterator[SkyChange]:
         f"The fixed size of {name} is wrong" if sized else f"The fixed shape of {name} is wrong",
         f"Free {' and '.join(freed)} of {name}",
     )
+
+
+def _prior_of_shape(own: _Source, key: str, value: Fixed) -> Uniform:
+    """A wide prior of one quantity of a shape, within the limits that the shape documents."""
+    if key == "ratio":
+        return Uniform(0.0, 1.0)
+    if key in ANGLES:
+        half = 0.5 * ANGLES[key] / units.factor(value.unit, DIMENSIONS[key])
+        return Uniform(value.value - half, value.value + half, value.unit)
+    limits = getattr(own.own, "numbers", {}).get(key)
+    if limits is None:
+        return _up_to(3.0 * value.value + 10.0 * own.beam_in(value.unit), value.unit)
+    if math.isinf(limits.high):
+        return _around(value, INDEX_RANGE)
+    return Uniform(limits.low, limits.high)
 
 
 def _ellipses(own: _Source) -> Iterator[SkyChange]:
@@ -331,16 +350,22 @@ def _other_kinds(own: _Source) -> Iterator[SkyChange]:
             minor = own.value("emin")
             assert minor is not None
             starts = [start | {"ratio": min(1.0, minor.value / value.value)} for start in starts]
-        noun = f"{'an elliptical' if old == 'emaj' else 'a'} {other.type}"
+        noun = _noun(other)
+        if old == "emaj":
+            noun = f"an elliptical {noun.partition(' ')[2]}"
         yield from own.change(
             SHAPE,
             1,
             new,
             starts,
-            f"Source {name} is not {NOUNS.get(kind.type, 'a ' + kind.type)}",
+            f"Source {name} is not {_noun(kind)}",
             f"Write {name} as {noun}",
             other,
         )
+
+
+def _noun(kind: type[GaussianSource | ShapedSource]) -> str:
+    return NOUNS.get(kind.type, f"a {kind.type}")
 
 
 def _spectra(own: _Source) -> Iterator[SkyChange]:
@@ -356,7 +381,7 @@ def _spectra(own: _Source) -> Iterator[SkyChange]:
         at = {"ref_freq": Fixed(_short(own.freq / 1e9), "GHz")}
     key = "spectral_index"
     if forms is None:
-        new = {key: Uniform(-5.0, 5.0)} | at
+        new = {key: Uniform(-INDEX_RANGE, INDEX_RANGE)} | at
         verdict = f"The spectrum of {name} is not flat"
         yield from own.change(SPECTRUM, 1, new, [{key: -0.7}], verdict, f"Free {key} of {name}")
         return
@@ -367,10 +392,10 @@ def _spectra(own: _Source) -> Iterator[SkyChange]:
         return
     if own.is_fixed(key):
         verdict = f"The fixed spectral index of {name} is wrong"
-        new = {key: _around(value, 5.0)}
+        new = {key: _around(value, INDEX_RANGE)}
         yield from own.change(SPECTRUM, 1, new, [{key: value.value}], verdict, f"Free {key} of {name}")
         return
-    new = {key: (forms[1][0], Uniform(-5.0, 5.0))}
+    new = {key: (forms[1][0], Uniform(-INDEX_RANGE, INDEX_RANGE))}
     start = {f"{key}[0]": value.value, f"{key}[1]": 0.0}
     yield from own.change(
         SPECTRUM, 1, new, [start], f"The spectrum of {name} is curved", f"Add a second {key} term to {name}"

@@ -310,12 +310,13 @@ class Laplace:
         return list(self.open_directions(names))
 
     def open_directions(self, names: Sequence[str]) -> dict[str, list[str]]:
-        """The parameters of each direction of `null`, by the text of `combinations`."""
+        """The parameters of each direction of `null`, or of several that have one text in `combinations`."""
         found: dict[str, list[str]] = {}
         for direction in self.null:
             share = np.abs(direction / self.width)
             members = [names[int(i)] for i in np.flatnonzero(share > _SMALL * share.max())]
-            found.setdefault(degeneracy(members) or _in_words(direction, self.width, names), members)
+            text = degeneracy(members) or _in_words(direction, self.width, names)
+            found[text] = list(dict.fromkeys([*found.get(text, []), *members]))
         return found
 
     def _left_to(self, i: int | np.intp) -> float:

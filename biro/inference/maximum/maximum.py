@@ -36,6 +36,7 @@ from biro.inference.maximum.segments.laplace import SegmentLaplace
 from biro.inference.maximum.segments.precision import many_segments
 from biro.inference.maximum.skewed import Interval, Skewed, skewed
 from biro.inference.maximum.starts import starting_points
+from biro.inference.maximum.switched_off import switched_off
 from biro.inference.maximum.tempering.exploration import Explored, explore
 from biro.inference.maximum.tempering.particles import Particles
 from biro.inference.target.checked import Target
@@ -215,20 +216,15 @@ class Maximum(Tabular):
         Position angle and axis ratio of a source without a size are such parameters, and the place of a
         source without brightness.
         """
-        is_zero = {
-            _owner(column.name): column.name
+        near = {
+            column.name: column.low
             for column, x, sigma, side in zip(
                 self.columns, self.laplace.theta, self.error, self.laplace.side, strict=True
             )
-            if column.low == 0.0 and (x == 0.0 if side else np.isfinite(sigma) and x < sigma)
+            if (x == 0.0 if side else np.isfinite(sigma) and abs(x) < sigma)
         }
-        found: dict[str, set[str]] = {}
-        for members in self.laplace.open_directions(self.names).values():
-            owners = {_owner(name) for name in members}
-            zero = is_zero.get(owners.pop()) if len(owners) == 1 else None
-            if zero is not None:
-                found.setdefault(zero, set()).update(members)
-        return {zero: [name for name in self.names if name in members] for zero, members in found.items()}
+        limits = [name for name, low in near.items() if low == 0.0]
+        return switched_off(self.names, limits, near, self.laplace.open_directions(self.names).values())
 
     @property
     def agreement(self) -> str:
@@ -532,11 +528,6 @@ def _maximise(
     if maximum.unidentified:
         log.warning("not constrained by the data: %s", first_few(maximum.unidentified, "; "))
     return maximum
-
-
-def _owner(name: str) -> str:
-    """The source that a parameter belongs to: "jet" of "jet.spectral_index[0]"."""
-    return name.split("[")[0].rpartition(".")[0]
 
 
 def _interval_text(interval: Interval, side: int, digits: int) -> str:
