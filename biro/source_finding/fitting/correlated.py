@@ -41,12 +41,7 @@ def correlated_error_ratios(
     every = np.unique(np.concatenate([chunk.baseline for chunk in data.chunks]))
     step = min(-(-n * data.n_vis // MOST_DERIVATIVES), max(1, len(every) // LEAST_BASELINES))
     every = every[::step]  # whole baselines, because errors may last for all times
-    of_all, of_some = [], []
-    for chunk, r in zip(data.chunks, left, strict=True):
-        model, jacobian = chunk.jacobian(components, data.spectral)
-        of_all.append(np.stack([model, r * chunk.root / noise]))
-        of_some.append(jacobian[:n, np.isin(chunk.baseline, every)] / noise)
-    values, derivatives = np.concatenate(of_all, axis=1), np.concatenate(of_some, axis=1)
+    values, derivatives = _values(data, components, left, noise, every)
     part, row, chan = data.places
     taken = np.isin(np.concatenate([chunk.baseline for chunk in data.chunks]), every)
     parts, _ = form_stokes(data.partitions, PSEUDO_I)
@@ -64,3 +59,20 @@ def correlated_error_ratios(
         of_rows[:, place, chan[taken][here], 0] = derivatives[:, here]
         slopes.append([*of_rows])
     return np.fmax(1.0, error_ratios(parts, residuals, slopes, models, rows))
+
+
+def _values(
+    data: VisibilityData,
+    components: Sequence[Component],
+    left: Sequence[Vis],
+    noise: float,
+    every: NDArray[np.int64],
+) -> tuple[Vis, Vis]:
+    """V and r sqrt(w) / s (2, n_vis), and dV/dtheta sqrt(w) / s (n_param, n) of some baselines."""
+    n = sum(n_param(component, data.spectral) for component in components)
+    of_all, of_some = [], []
+    for chunk, r in zip(data.chunks, left, strict=True):
+        model, jacobian = chunk.jacobian(components, data.spectral)
+        of_all.append(np.stack([model, r * chunk.root / noise]))
+        of_some.append(jacobian[:n, np.isin(chunk.baseline, every)] / noise)
+    return np.concatenate(of_all, axis=1), np.concatenate(of_some, axis=1)
