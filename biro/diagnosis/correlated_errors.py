@@ -36,6 +36,8 @@ Grid: TypeAlias = NDArray[np.complex128]
 Models = Sequence[NDArray[np.complexfloating]]
 MOST_PARAMETERS = 40
 """With more, no derivatives are taken: two predictions for each."""
+N_SMOOTH = 8
+"""Parameters whose derivatives are multiplied by R at a time: all would take as much memory again."""
 STEP = 0.3
 """Step of derivatives, in sigmas: visibilities are straight over it, and change by more than rounding."""
 
@@ -82,12 +84,12 @@ def error_factor(
     known = np.flatnonzero(np.isfinite(sd) & (sd > 0.0))
     if not 0 < known.size <= MOST_PARAMETERS:
         return ErrorFactor()
-    derivatives = [_derivative(predict, theta, i, sd[i], box) for i in known]
     roots = [np.sqrt(each.partition.weight, dtype=np.float64) / each.factor for each in data]
-    slopes = [
-        [sd[i] * derivative[k] * root for i, derivative in zip(known, derivatives, strict=True)]
-        for k, root in enumerate(roots)
-    ]
+    slopes: list[list[Grid]] = [[] for _ in data]
+    for i in known:
+        derivatives = _derivative(predict, theta, i, sd[i], box)
+        for own, derivative, root in zip(slopes, derivatives, roots, strict=True):
+            own.append(sd[i] * derivative * root)
     residuals = [each.scaled / each.factor for each in data]
     models = [np.asarray(each.model, np.complex128) for each in data]
     ratio = error_ratios([each.partition for each in data], residuals, slopes, models)
@@ -102,6 +104,7 @@ def error_ratios(
     residuals: Sequence[Grid],
     slopes: Sequence[Sequence[Grid]],
     models: Sequence[Grid],
+    rows: Sequence[NDArray[np.int64]] | None = None,
 ) -> Array:
     """Errors under correlated residuals over errors of the fit, from derivatives in units of its noise.
 
@@ -117,6 +120,8 @@ def error_ratios(
         dV/dtheta sqrt(w) / s of each parameter, for each partition; scales of parameters do not matter.
     models : sequence of complex (n_row, n_chan, n_corr)
         V; its phase alone matters.
+    rows : sequence of int64 (n_some,), optional
+        Rows that `slopes` are of, all of some baselines, where these are enough; residuals are of all rows.
 
     Returns
     -------
@@ -125,36 +130,67 @@ def error_ratios(
     """
     phases = [np.exp(-1j * np.angle(model)) for model in models]
     turned = [r * phase for r, phase in zip(residuals, phases, strict=True)]
-    own = [[slope * phase for slope in each] for each, phase in zip(slopes, phases, strict=True)]
-    return np.fmax(_ratios(partitions, residuals, slopes), _ratios(partitions, turned, own))
+    if rows is None:
+        some = list(partitions)
+    else:
+        some = [part.some(at, slice(None)) for part, at in zip(partitions, rows, strict=True)]
+        phases = [phase[at] for phase, at in zip(phases, rows, strict=True)]
+    ones: list[Grid | float] = [1.0] * len(phases)
+    return np.fmax(
+        _ratios(partitions, residuals, some, slopes, ones), _ratios(partitions, turned, some, slopes, phases)
+    )
 
 
 def _ratios(
-    partitions: Sequence[Partition], residuals: Sequence[Grid], slopes: Sequence[Sequence[Grid]]
+    partitions: Sequence[Partition],
+    residuals: Sequence[Grid],
+    parts: Sequence[Partition],
+    slopes: Sequence[Sequence[Grid]],
+    phases: Sequence[Grid | float],
 ) -> Array:
-    """The ratios of residuals and derivatives whose phases are as they are."""
+    """The ratios of residuals as they are, and of derivatives in `parts`, some of their rows, times `phases`.
+
+    One partition at a time has its derivatives copied, because all of them may fill the memory.
+    """
     n = len(slopes[0]) if slopes else 0
     information, spread = np.zeros((2, n, n))
     units = [_Units.of(residual) for residual in residuals]
     for some in same_fields(partitions):
         shared = SharedErrors([partitions[i] for i in some], [units[i].clipped for i in some], n)
         for i in some:
-            part, unit = partitions[i], units[i]
-            own = [unit.inner * slope for slope in slopes[i]]
-            lags = _correlations(_grid(part, unit.clipped))
-            grids = [_grid(part, slope) for slope in own]
-            flat = np.array([grid.ravel() for grid in grids])
-            smooth = np.array([_correlated(grid, lags).ravel() for grid in grids])
-            power = (flat.conj() @ flat.T).real
+            if not parts[i].n_row:
+                continue
+            unit, turn = units[i], units[i].inner * phases[i]
+            lags = _correlations(_grid(partitions[i], unit.clipped))
+            shared.add(parts[i], (turn * slope for slope in slopes[i]))
+            grids = _grids(parts[i], slopes[i], turn)
+            power = _products(grids, grids)
             information += power / unit.inner**2
-            spread += (unit.whole**2 / unit.inner**2 - 1.0) * power + (flat.conj() @ smooth.T).real
-            shared.add(part, own)
+            spread += (unit.whole**2 / unit.inner**2 - 1.0) * power
+            for first in range(0, n, N_SMOOTH):
+                few = np.s_[first : first + N_SMOOTH]
+                smooth = np.array([_correlated(grid, lags) for grid in grids[few]])
+                spread[:, few] += _products(grids, smooth)
         spread += shared.spread()
     moved = np.flatnonzero(np.diag(information) > 0.0)
     ratio = np.full(n, np.nan)
     if moved.size:
         ratio[moved] = _of_matrices(*(matrix[np.ix_(moved, moved)] for matrix in (information, spread)))
     return ratio
+
+
+def _grids(part: Partition, slopes: Sequence[Grid], turn: Grid | float) -> Grid:
+    """Derivatives times something, complex128 (n_param, n_baseline, n_time, n_chan, n_corr)."""
+    grids = np.empty((len(slopes), *_grid(part, np.zeros_like(slopes[0])).shape), np.complex128)
+    for own, slope in zip(grids, slopes, strict=True):
+        own[:] = _grid(part, turn * slope)
+    return grids
+
+
+def _products(first: Grid, second: Grid) -> Array:
+    """Re sum a^* b of each grid of the first with each of the second, float64 (n_first, n_second)."""
+    a, b = (grids.reshape(len(grids), -1).view(np.float64) for grids in (first, second))
+    return np.asarray(a @ b.T)
 
 
 def same_fields(partitions: Sequence[Partition]) -> list[list[int]]:

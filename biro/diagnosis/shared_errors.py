@@ -13,7 +13,7 @@ common to all windows. It may be far below the noise of each, where the correlat
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ from scipy import fft
 from biro.diagnosis.lags import SURE, lag_ranges
 from biro.observation.correlations import PARALLEL_HANDS
 from biro.observation.partition import Partition
+from rime_kernels.arrays.time_slots import slot_width, time_slots
 
 Array = NDArray[np.float64]
 Grid = NDArray[np.complex128]
@@ -49,9 +50,12 @@ class SharedErrors:
     certainty = 0.0
 
     def __init__(self, partitions: Sequence[Partition], residuals: Sequence[Grid], n_param: int) -> None:
+        # Partitions may round the same times differently (physics: section 6).
         self._times = np.unique(np.concatenate([part.times for part in partitions]))
+        shortest = min((part.shortest_interval for part in partitions if part.n_row), default=0.0)
+        slots, self._slot = time_slots(self._times, slot_width(shortest))
         self._pairs = np.unique(np.concatenate([_pair(part) for part in partitions]))
-        self._shape = len(self._pairs), len(self._times)
+        self._shape = len(self._pairs), len(slots)
         self.rho = self._correlation(partitions, residuals) if len(partitions) > 1 else np.zeros(0)
         self._total = np.zeros((n_param, *self._shape) if self.rho.size else (n_param, 0, 0), np.complex128)
         self._own = np.zeros((n_param, n_param))
@@ -60,10 +64,11 @@ class SharedErrors:
         """Sums over channels and parallel hands, complex128 (n_baseline, n_time)."""
         sums = np.zeros(self._shape, np.complex128)
         rows = np.flatnonzero(part.row_weight > 0)  # a copy of a row counts once
-        places = np.searchsorted(self._pairs, _pair(part)[rows]), np.searchsorted(self._times, part.times)
+        pair = np.searchsorted(self._pairs, _pair(part)[rows])
+        slot = self._slot[np.searchsorted(self._times, part.times)][part.time_index[rows]]
         some = [i for i, name in enumerate(part.corr_type) if name in (*PARALLEL_HANDS, "I")]
         taken = values[rows][..., some] if some else values[rows]  # cross hands need not share these errors
-        sums[places[0], places[1][part.time_index[rows]]] = taken.sum(axis=(1, 2))
+        np.add.at(sums, (pair, slot), taken.sum(axis=(1, 2)))
         return sums
 
     def _correlation(self, partitions: Sequence[Partition], residuals: Sequence[Grid]) -> Array:
@@ -86,7 +91,7 @@ class SharedErrors:
             self.certainty = total / math.sqrt(total_variance)
         return np.array(found)
 
-    def add(self, part: Partition, slopes: Sequence[Grid]) -> None:
+    def add(self, part: Partition, slopes: Iterable[Grid]) -> None:
         """Add derivatives by each parameter, (n_row, n_chan, n_corr), times the rms of the residuals."""
         if self.rho.size:
             own = np.array([self._sums(part, slope) for slope in slopes])

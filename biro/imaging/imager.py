@@ -77,7 +77,7 @@ class Imaging:
     accuracy : float
         Relative error of the image: see `rime_kernels.make_gridder`.
     engine : "auto", "idg" or "wprojection"
-        Imaged grids: the one that is estimated to be faster, or image-domain gridding, or W-projection.
+        What grids: the one that is estimated to be faster, or image-domain gridding, or W-projection.
     backend : "auto", "cpu" or "cuda"
     memory_limit : int, str or None
         Bytes, or text such as "8 GB", that gridding may take on the device.
@@ -144,7 +144,7 @@ class ImagedVisibilities:
     noise : sequence of float64 (n_row, n_chan), 1/Jy^2
         By the noise of each visibility.
     natural : sequence of float64 (n_row, n_chan), 1/Jy^2
-        Imaged each counts for with natural weighting: the same, or less where it is interpolated.
+        What each counts for with natural weighting: the same, or less where it is interpolated.
     """
 
     parts: Sequence[Partition]

@@ -68,14 +68,18 @@ class OtherSkies:
             return [vis[0] for vis in self.engines.predict(batch)]
         return [self.engines.predict_some(batch, i, *some) for i, some in enumerate(self.places)]
 
-    def thin(self, data: Sequence[ResidualData]) -> ThinSkies:
-        """The same at few of the times and channels of `places`, which are those of `data`."""
+    def thin(self, data: Sequence[ResidualData], chosen: Sequence[Index] | None = None) -> ThinSkies:
+        """The same at few of the times and channels of `places`, or at chosen rows; all are of `data`."""
         most = MOST_THIN // max(len(data), 1)
         rows, steps, samples, parts = [], [], [], []
-        for each, whole, (_, place) in zip(data, self.observation.partitions, self.places, strict=True):
-            part = each.partition
-            slots, step = _few(part.vis.shape[1:], len(part.times), part.n_row, most)
-            some, channels = np.flatnonzero(np.isin(part.time_index, slots)), slice(None, None, step)
+        for i, (each, whole) in enumerate(zip(data, self.observation.partitions, strict=True)):
+            part, (_, place) = each.partition, self.places[i]
+            if chosen is not None:
+                some, step = chosen[i], 1
+            else:
+                slots, step = _few(part.vis.shape[1:], len(part.times), part.n_row, most)
+                some = np.flatnonzero(np.isin(part.time_index, slots))
+            channels = slice(None, None, step)
             parts.append(part.some(some, channels))
             times = np.searchsorted(whole.times, parts[-1].times).astype(np.int64)
             samples.append(SampledTimes(times, np.arange(whole.n_chan)[place][channels]))

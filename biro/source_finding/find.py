@@ -121,8 +121,7 @@ def find_sources(
             search = Search(observation, options, beam, stop=lambda: bool(flag))
             reason = _search(search, threshold, max_sources, thermal, shown)
             reason += _circles(search, add_circle, shown)
-            if search.components:
-                search.finish()
+            reason += _finished(search)
         except Exception as error:
             if search is None or not search.has_any:
                 if isinstance(error, Stopped):
@@ -131,15 +130,26 @@ def find_sources(
             search.stop()
             found = _result(search, beam, "the search was interrupted")
             return _unfinished(found, error, flag, "")
-        if not search.components or any(each.flux <= 0.0 for each in search.components):
+        if not any(each.flux > 0.0 for each in search.components):
             raise InputError(_no_source(search, reason))
         return _checked(search, _result(search, beam, reason), beam, flag)
+
+
+def _finished(search: Search) -> str:
+    """Fit the components to all data; what is to be said of those that this leaves out."""
+    before = len(search.components)
+    if before:
+        search.finish()
+    n = before - len(search.components)
+    if not n:
+        return ""
+    return f". {number_of(n, 'source')} left out, because the flux is not above 0 once all data are fitted"
 
 
 def _no_source(search: Search, reason: str) -> str:
     """Why there is no source, in one line."""
     if search.components:
-        reason = "the flux of the best component is negative once all data are fitted"
+        reason = "no component has a flux above 0 once all data are fitted"
     coherence = phase_coherence(search.data)
     why = "" if coherence is None else coherence.remark()
     return f"no source found: {reason}{f'. {why}' if why else ''}"
@@ -155,8 +165,7 @@ def _checked(search: Search, found: FoundSources, beam: SkyModel | None, flag: S
         for _ in range(MOST_ROUNDS):
             if not (_names_outliers(misfit) and search.leave_out(local=False)):
                 break
-            search.finish()
-            found = _result(search, beam, found.reason)
+            found = _result(search, beam, found.reason + _finished(search))
             misfit = _diagnosed(search.used, found)
     except Exception as error:
         return _unfinished(found, error, flag, "the check of the model after the search was ")
@@ -248,7 +257,8 @@ def _result(search: Search, beam: SkyModel | None, reason: str) -> FoundSources:
     """The sources, and the model that they propose."""
     observation = search.used
     search.data.smear(search.components)  # for what is said of it: nothing is new after the last step
-    sources = search.sources()
+    ratios = search.error_ratios()
+    sources = search.sources(ratios)
     sky = propose(sources, search.centre, search.data.ref_freq, beam_size=search.beam_size)
     outliers, command = search.about_outliers()
     if outliers and not command:
@@ -261,7 +271,7 @@ def _result(search: Search, beam: SkyModel | None, reason: str) -> FoundSources:
         float(np.sqrt(search.variance)),
         reason,
         search.reduced_chi2,
-        float(np.sqrt(np.mean(search.error_ratios**2))),
+        float(np.sqrt(np.mean(ratios**2))),
         tuple(lines_of(search.data.smearing, observation.labels)),
         search.explained.gain_error,
         search.explained.noise,

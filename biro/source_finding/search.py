@@ -288,6 +288,7 @@ class Search:
         """Fit the components to all data by least squares, and make the image of the residuals.
 
         Errors of gains are then in the errors of the components, and the sum of squares is the least.
+        Components that lose their flux are left out, unless all of them do.
 
         Parameters
         ----------
@@ -301,8 +302,9 @@ class Search:
             if fit and self._all.smear(self.components):
                 self._take(self._fit)
         self._fitter = self._fitter.with_gains(None)
-        plain = fitted(self._fitter, self.components) if fit else self._fitter.fit(self.components, n_step=0)
-        self._fit, self._is_final = plain or self._fit, True
+        good = tuple(each for each in self.components if each.flux > 0.0) or self.components
+        plain = (fitted(self._fitter, self.components) or fitted(self._fitter, good)) if fit else None
+        self._fit, self._is_final = plain or self._fitter.fit(good, n_step=0), True
         self._left = self.data.residual(self.components)
         self.residual = self._images(self._sky())
 
@@ -337,11 +339,17 @@ class Search:
         if not fits or not fits[0].chi2 < self._fit.chi2:
             return None
         self._take(fits[0])
-        return self.at_peak(kind) if self._goes_back(before) else self.sources()[0]
+        return self.at_peak(kind) if self._goes_back(before) else self.sources(self.error_ratios())[0]
 
-    def sources(self) -> tuple[FoundSource, ...]:
-        """Brightest first, with errors for noise as large, and as correlated, as the residuals."""
-        ratio, inverse = self.error_ratios, self._fit.covariance
+    def sources(self, ratio: NDArray[np.float64]) -> tuple[FoundSource, ...]:
+        """Brightest first, with errors for noise as large, and as correlated, as the residuals.
+
+        Parameters
+        ----------
+        ratio : float64 (n_param,)
+            As `error_ratios` gives it.
+        """
+        inverse = self._fit.covariance
         covariance = np.outer(ratio, ratio) * inverse
         if self._gains is None:
             covariance *= self.variance
@@ -350,7 +358,6 @@ class Search:
             covariance = self.explained.noise**2 * (covariance + inverse @ spread @ inverse)
         return described(self.components, covariance, self.centre[1], spectral=self.data.spectral)
 
-    @property
     def error_ratios(self) -> NDArray[np.float64]:
         """By how much correlated residuals make each error larger, errors of gains taken out; 1 for noise."""
         left: Sequence[Vis] = self._left

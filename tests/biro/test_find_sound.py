@@ -18,7 +18,9 @@ import biro
 from biro.errors import BiroError
 from biro.models import GaussianSource, Order, PointSource
 from biro.source_finding import find as finding
+from biro.source_finding import joint_fits
 from biro.source_finding import search as searching
+from biro.source_finding.fitting.component import Component
 from biro.source_finding.fitting.source_fit import Stopped
 from biro.source_finding.found_sources import FoundSource
 from biro.source_finding.outliers import masks_of, without
@@ -82,12 +84,34 @@ def test_a_second_search_that_meets_an_outlier_keeps_the_model_of_the_first():
     assert len(search.components) == 1
     search.choose()
     search.finish()
-    found = search.sources()
+    found = search.sources(search.error_ratios())
     clean = biro.find_sources(search.used, **OPTIONS).sources
     assert len(found) == len(clean) == 2
     for mine, other in zip(found, clean, strict=True):
         # Both fits end within 0.1 sigma of the minimum of the same data, in each parameter.
         assert abs(mine.flux - other.flux) < 0.2 * other.flux_err
+
+
+@pytest.mark.parametrize("is_last", [False, True])
+def test_a_source_without_flux_is_left_out_of_the_last_fit_alone(monkeypatch, is_last):
+    """A component at a hole of -0.1 Jy comes with each fit of the search; the bright source stays.
+
+    `is_last`: the fit to all data ends without any component as long as the one at the hole is there.
+    """
+    hole, fitted = Component((-10 * ARCMIN, 25 * ARCMIN), -0.1), searching.fitted
+    sky = [PointSource("p", east="10 arcmin", north="-20 arcmin", I="1 Jy")]
+    sky.append(PointSource("h", east="-10 arcmin", north="25 arcmin", I="-0.1 Jy"))
+    monkeypatch.setattr(joint_fits, "fitted", lambda fitter, some: fitter.fit((*list(some)[:1], hole)))
+    if is_last:
+        monkeypatch.setattr(
+            searching, "fitted", lambda fitter, some: fitted(fitter, some) if len(some) == 1 else None
+        )
+    found = biro.find_sources(observed(sky, n_row=600), threshold=10.0, max_sources=1, **OPTIONS)
+    (source,) = found.sources
+    assert abs(source.flux - 1.0) < 5 * source.flux_err
+    assert found.reason.endswith(
+        ". 1 source left out, because the flux is not above 0 once all data are fitted"
+    )
 
 
 def test_a_second_search_that_finds_nothing_keeps_the_model_of_the_first(monkeypatch):

@@ -11,6 +11,9 @@ from biro.diagnosis.correlated_errors import error_ratios, shared_remark
 from biro.diagnosis.residual_data import ResidualData
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition
+from biro.source_finding.fitting import correlated
+from biro.source_finding.fitting.component import Component
+from biro.source_finding.fitting.visibility_data import VisibilityData
 
 N_WINDOW, N_TIME, N_ANTENNA = 8, 40, 10
 PAIRS = np.array([(p, q) for p in range(N_ANTENNA) for q in range(p + 1, N_ANTENNA)])
@@ -34,7 +37,7 @@ def windows(common: float, seed: int, names: tuple[str, ...] = ("I",)) -> list[P
             corr_type=names,
             weight=1.0,
         )
-        parts.append(dataclasses.replace(obs.partitions[0], spw=str(i)))
+        parts.append(dataclasses.replace(obs.partitions[0], spw=str(i), spw_id=i))
     return parts
 
 
@@ -60,6 +63,39 @@ def test_closure_errors_of_all_windows_count(names: tuple[str, ...], phase: floa
     assert flux_ratio(parts, phase) == pytest.approx(np.sqrt((1.0 + 0.01 * m) / 1.01), rel=0.25)
     # In one window alone the errors hide in the noise: a correlation of 0.01 is two of its errors or fewer.
     assert flux_ratio(parts[:1], phase) < 1.5
+
+
+def test_windows_share_times_that_files_round_differently() -> None:
+    """Times of each window are off by up to 1e-10 d (physics: section 6), a millionth of the integration."""
+    parts, rng = windows(0.1, 1), np.random.default_rng(3)
+    for i, part in enumerate(parts):
+        off = rng.uniform(-1e-10, 1e-10, N_TIME)[part.time_index] * 86400.0
+        parts[i] = dataclasses.replace(part, time=part.time + off)
+    # Their common times are the same, so that nothing but the order of sums may differ.
+    assert flux_ratio(parts) == pytest.approx(flux_ratio(windows(0.1, 1)), rel=1e-9)
+
+
+@pytest.mark.parametrize("most", [1, 1 << 23])
+def test_some_of_the_baselines_know_the_errors_of_found_sources(
+    most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As above, of a source in the phase centre, with derivatives of 45 baselines or of every other one."""
+    monkeypatch.setattr(correlated, "MOST_DERIVATIVES", most)
+    one = Observation.from_arrays(
+        vis=np.zeros((1, 1, 1), complex),
+        uvw=np.ones((1, 3)),
+        antenna1=[0],
+        antenna2=[N_ANTENNA - 1],
+        time=[5e9],
+        chan_freq=[1e9],
+        corr_type=("I",),
+        weight=1.0,
+    )
+    observation = dataclasses.replace(one, partitions=tuple(windows(0.1, 1)))
+    data = VisibilityData(observation, "cpu")
+    ratio = correlated.correlated_error_ratios(data, [Component((0.0, 0.0), 0.0)], data.residual(()), 1.0)
+    m = N_WINDOW * N_TIME
+    assert ratio[0] == pytest.approx(np.sqrt((1.0 + 0.01 * m) / 1.01), rel=0.25)
 
 
 def test_white_noise_of_windows_counts_as_such() -> None:

@@ -49,8 +49,10 @@ class OtherModels(Protocol):
     def predict(self, model: BoundModel, theta: Array) -> list[NDArray[np.complexfloating]]:
         """Model visibilities of each partition for one theta."""
 
-    def thin(self, data: Sequence[ResidualData]) -> ThinPredictor:
-        """The same at few times and channels."""
+    def thin(
+        self, data: Sequence[ResidualData], chosen: Sequence[NDArray[np.int64]] | None = None
+    ) -> ThinPredictor:
+        """The same at few times and channels, or at chosen rows of each partition."""
 
 
 @dataclass(eq=False)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from biro.diagnosis.causes.added_source import MISSING, MISSING_EXTENDED, added_sources
 from biro.diagnosis.causes.evidence import Candidate, linear
 from biro.diagnosis.causes.fitted_sky import FittedSky
-from biro.diagnosis.causes.samples import Complex, ResidualSamples
+from biro.diagnosis.causes.samples import MOST, Complex, Index, ResidualSamples
 from biro.diagnosis.causes.sky_changes import SHAPE, SkyChange, sky_changes
 from biro.diagnosis.causes.sky_fit import (
     N_TRIAL,
@@ -33,6 +33,8 @@ TIE = 5.0
 """Difference of ln L below which another change is named beside the best: odds of 150 to 1."""
 N_BEST = 2
 """Changes that fit few data best, of which all data decide."""
+N_LAST = 3
+"""Steps of the last fit of these, to the samples that judge them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +43,7 @@ class _Tried:
 
     change: SkyChange
     model: BoundModel
+    free: Index
     fit: SkyFit
 
 
@@ -59,11 +62,12 @@ def sky_candidates(samples: ResidualSamples) -> Iterator[Candidate]:
     tried.sort(key=lambda each: -net[id(each)])
     whole = base.others.bind(base.sky)
     before = _at(samples, base.others.predict(whole, theta_of(whole, base.values, {})))
-    best = tried[:N_BEST]
-    for each in best:
+    more = _more_samples(samples, base, thin)
+    for each in tried[:N_BEST]:
         near = TIE * thin.own.n / samples.n
         alike = [other for other in tried if other is not each and net[id(each)] - net[id(other)] < near]
-        yield _candidate(samples, base, each, before, len(tried), alike)
+        last = each if more is None else _fitted_again(each, base, more)
+        yield _candidate(samples, base, last, before, len(tried), alike)
 
 
 def _net(tried: _Tried, own: ResidualSamples) -> float:
@@ -86,7 +90,25 @@ def _tried(base: FittedSky, thin: ThinSamples, samples: ResidualSamples, beam: f
         first = [fit_sky(thin, now, model, start, free, N_TRIAL) for start in starts]
         first.sort(key=lambda fit: -fit.drop)
         fits = [fit_sky(thin, now, model, fit.theta, free) for fit in first[:2]]
-        yield _Tried(change, model, max(fits, key=lambda fit: fit.drop))
+        yield _Tried(change, model, free, max(fits, key=lambda fit: fit.drop))
+
+
+def _more_samples(samples: ResidualSamples, base: FittedSky, thin: ThinSamples) -> ThinSamples | None:
+    """All samples, for the last fits; None where few data are all, or where rows have much beside them."""
+    shapes = [part.vis.shape for part in samples.parts]
+    rows = [np.unique(samples.row[samples.part == i]) for i in range(len(shapes))]
+    size = sum(some.size * n_chan * n_corr for some, (_, n_chan, n_corr) in zip(rows, shapes, strict=True))
+    if thin.own.n == samples.n or size > 2 * MOST or not all(some.size for some in rows):
+        return None
+    return ThinSamples.of(samples, base.others.thin(base.data, rows))
+
+
+def _fitted_again(tried: _Tried, base: FittedSky, more: ThinSamples) -> _Tried:
+    """A change whose parameters are fitted to more samples: the few leave it too noisy."""
+    own = more.predictor.taken(base.others.bind(base.sky))
+    now = more.predict(own, theta_of(own, base.values, {})[None])[0]
+    model = more.predictor.taken(base.others.bind(tried.change.sky))
+    return replace(tried, model=model, fit=fit_sky(more, now, model, tried.fit.theta, tried.free, N_LAST))
 
 
 def _at(samples: ResidualSamples, models: Sequence[NDArray[np.complexfloating]]) -> Complex:
