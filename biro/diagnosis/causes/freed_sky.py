@@ -28,9 +28,13 @@ from biro.diagnosis.causes.source import BEAM
 from biro.display.formatting import plain
 from biro.models.bound.model import BoundModel
 from biro.models.errors import ModelError
+from biro.run.interrupt import asked_to_stop
 
 TIE = 5.0
 """Difference of ln L below which another change is named beside the best: odds of 150 to 1."""
+FEW_FREE, N_JOINT = 12, 4
+"""Free parameters up to which all changes are fitted with all sources; with more, so many changes are, those
+that do best where the parameters of their source alone are free."""
 N_BEST = 2
 """Changes that fit few data best, of which all data decide."""
 N_LAST = 3
@@ -78,19 +82,28 @@ def _net(tried: _Tried, own: ResidualSamples) -> float:
 def _tried(base: FittedSky, thin: ThinSamples, samples: ResidualSamples, beam: float) -> Iterator[_Tried]:
     own = base.thin.taken(base.others.bind(base.sky))
     now = thin.predict(own, theta_of(own, base.values, {})[None])[0]
-    names = {source.name for source in base.sky.sources}
+    names, begun = {source.name for source in base.sky.sources}, list[tuple[_Tried, list[SkyFit], bool]]()
     changes = sky_changes(base.sky, base.values, samples, beam)
     for change in itertools.chain(changes, added_sources(base.sky, samples, beam, own.origin)):
         try:
             model = base.thin.taken(base.others.bind(change.sky))
         except ModelError:  # sources below the horizon, say
             continue
+        if asked_to_stop():
+            return
         free = free_of(model, names | {change.source}, {change.source})
+        alone = free if len(free) <= FEW_FREE else free_of(model, {change.source}, {change.source})
         starts = [theta_of(model, base.values, start) for start in change.starts]
-        first = [fit_sky(thin, now, model, start, free, N_TRIAL) for start in starts]
+        first = [fit_sky(thin, now, model, start, alone, N_TRIAL) for start in starts]
         first.sort(key=lambda fit: -fit.drop)
-        fits = [fit_sky(thin, now, model, fit.theta, free) for fit in first[:2]]
-        yield _Tried(change, model, free, max(fits, key=lambda fit: fit.drop))
+        begun.append((_Tried(change, model, free, first[0]), first[:2], len(alone) < len(free)))
+    begun.sort(key=lambda each: -_net(each[0], thin.own))
+    for i, (tried, first, is_alone) in enumerate(begun):
+        if is_alone and i >= N_JOINT:
+            yield tried
+            continue
+        fits = [fit_sky(thin, now, tried.model, fit.theta, tried.free) for fit in first]
+        yield replace(tried, fit=max(fits, key=lambda fit: fit.drop))
 
 
 def _more_samples(samples: ResidualSamples, base: FittedSky, thin: ThinSamples) -> ThinSamples | None:
