@@ -397,7 +397,8 @@ def test_the_style_is_biro_s_whatever_a_matplotlibrc_says(monkeypatch):
 def test_a_report_has_no_python_in_it_nothing_empty_and_is_small(tmp_path):
     likelihood = Sky()
     likelihood.description = lambda: {
-        "form": ["row", "row"], "smearing": ["on", "on"], "memory_limit": None, "images": {"a": "b"}, "n_vis": [1, 2], "gpu": True,
+        "form": ["row", "row"], "smearing": ["on", "on"], "memory_limit": None, "images": {"a": "b"},
+        "n_vis": [1, 2], "gpu": True,
     }  # fmt: skip
     base = posterior(32)
     about = replace(base.provenance, sampler="none", options={"starts": None, "names": ("a", "b")})
