@@ -71,7 +71,11 @@ class Selection:
     autocorrelations: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse text that is not understood before any set is opened."""
+        """Refuse text that is not understood, and what is no choice, before any set is opened."""
+        for name in ("fields", "spws", "scans", "antennas", "channels", "correlations"):
+            given = getattr(self, name)
+            if given is not None and not isinstance(given, int | np.integer | slice | Iterable):
+                raise InputError(f"{name} must be text, a number, or several of them, got {given!r}")
         if self.uv_range is not None:
             UVRange.of(self.uv_range)
         if isinstance(self.scans, str):
@@ -247,7 +251,7 @@ def range_ends(text: str, name: str, example: str) -> tuple[str | None, str | No
 
 def _ends(pair: tuple[EndT, EndT], name: str) -> tuple[EndT, EndT]:
     """The two ends of a range, which may be something else than a pair where a user gave it."""
-    if isinstance(pair, str) or len(pair) != 2:
+    if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2:
         raise InputError(f"{name} must be (low, high) with None for an open end, got {pair!r}")
     return pair[0], pair[1]
 

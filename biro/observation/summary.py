@@ -185,7 +185,9 @@ def summarise(observation: Described) -> Summary:
     baselines = {tuple(sorted(pair)) for part in parts for pair in _antenna_pairs(part)}
     times = np.unique(np.concatenate([part.times for part in parts]))
     low, high = (to_utc(time, observation.utc_offset) for time in (times[0], times[-1]))
-    extent = uv_extent(parts)
+    extent, noise = uv_extent(parts), _noise(parts)
+    bounded = {name for name, item in noise.items() if item.is_bound}
+    unequal = unequal_noise(parts, observation.antenna_names, bounded=bounded)
     return Summary(
         source=observation.source,
         telescope=observation.telescope,
@@ -202,7 +204,7 @@ def summarise(observation: Described) -> Summary:
         resolution=1 / extent.wavelengths[1] if extent.wavelengths[1] else 0.0,
         field_of_view=max(field_of_view(part, observation.dish_diameter) for part in parts),
         counts=dict(observation.counts),
-        noise=_noise(parts),
+        noise=noise,
         formed=observation.formed,
         averaged=observation.averaged,
         n_averaged=sum(part.n_usable for part in parts),
@@ -211,7 +213,7 @@ def summarise(observation: Described) -> Summary:
         smearing=smearing_statement(observation),
         ionosphere=ionosphere_statement(observation),
         scans=scan_statement(observation),
-        unequal=(*_remark_of_hands(parts), *unequal_noise(parts, observation.antenna_names)),
+        unequal=(*_remark_of_hands(parts), *unequal),
     )
 
 

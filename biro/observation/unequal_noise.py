@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +45,10 @@ class _Steps:
     second: Index
     length: Array
 
+    def only(self, kept: NDArray[np.bool_]) -> _Steps:
+        """Some of them."""
+        return _Steps(*(getattr(self, each.name)[kept] for each in fields(self)))
+
     def scaled(self, by: Array) -> _Steps:
         """Differences divided by numbers (n,)."""
         return _Steps(self.value / by, self.corr, self.first, self.second, self.length)
@@ -70,6 +74,7 @@ def unequal_noise(
     factors: Sequence[float] | Array | None = None,
     *,
     of_correlations: bool = True,
+    bounded: Collection[str] = (),
 ) -> list[str]:
     """A line for each way in which noise differs beyond the weights, with the entry of [noise] that helps.
 
@@ -89,18 +94,18 @@ def unequal_noise(
         Noise factors of the partitions; 1 by default.
     of_correlations : bool
         Whether a line about correlations is wanted.
+    bounded : collection of str
+        Correlations whose differences are more than noise, so that nothing is said of their noise.
     """
-    steps = _steps(partitions, models, factors, _FIRST)
-    again = _steps(partitions, models, factors, _SECOND)
+    steps, again = (_steps(partitions, models, factors, kernel) for kernel in (_FIRST, _SECOND))
+    steps, again = (each.only(~np.isin(each.corr, list(bounded))) for each in (steps, again))
     is_known = (
         models is None or len(again.value) >= MIN_DIFFERENCES
     )  # few residuals have no second differences
     if len(steps.value) < MIN_DIFFERENCES or (is_known and _turns(steps, again)):
         return []
-    lines, of_corr = (
-        [],
-        {name: _group(steps, steps.corr == name) for name in dict.fromkeys(steps.corr.tolist())},
-    )
+    names = dict.fromkeys(steps.corr.tolist())
+    lines, of_corr = [], {name: _group(steps, steps.corr == name) for name in names}
     if is_known:
         of_corr = {name: each for name, each in of_corr.items() if not _turns(steps, again, name)}
     of_names, per = _of_correlations(of_corr) if of_correlations else ([], "")
@@ -111,7 +116,7 @@ def unequal_noise(
     kept = np.isin(steps.corr, list(scatter))
     if not kept.any():
         return lines
-    steps = _Steps(*(getattr(steps, key)[kept] for key in ("value", "corr", "first", "second", "length")))
+    steps = steps.only(kept)
     steps = steps.scaled(np.array([scatter[name] for name in steps.corr]))
     found, by = _of_antennas(steps, antenna_names, per)
     return lines + found + _of_lengths(steps.scaled(by))

@@ -94,6 +94,14 @@ def test_names_of_the_page_exist(cell: str) -> None:
             assert set(wanted) <= arguments(function), name
 
 
+@pytest.mark.parametrize(
+    "name", ["fields", "spws", "scans", "antennas", "channels", "correlations", "time_range"]
+)
+def test_a_selection_of_a_wrong_kind_is_refused(name: str) -> None:
+    with pytest.raises(InputError, match=rf"{name} must be .*, got 3\.5"):
+        Selection(**{name: 3.5})  # type: ignore[arg-type]
+
+
 def test_texts_of_options_select_what_pairs_and_lists_do() -> None:
     """One range of times and one list of names, written in both ways."""
     time = 58000.0 * DAY + np.arange(10.0) * 60.0

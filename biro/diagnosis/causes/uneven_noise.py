@@ -159,8 +159,11 @@ def _time_text(samples: ResidualSamples, length: int, number: int) -> tuple[str,
         return f"at {samples.utc(first)} UTC", _flag(samples, at, "time")
     last = float(samples.times[min((number + 1) * length, len(samples.times)) - 1])
     begin, end = samples.utc(first), samples.utc(last)
+    where, these = (
+        (f"at {begin} UTC", "this time") if begin == end else (f"from {begin} to {end} UTC", "these times")
+    )
     return (
-        f"at {begin} UTC" if begin == end else f"from {begin} to {end} UTC",
-        "Scale the weights of these times (`--weights scatter`), or fit noise with outliers ([noise] "
+        where,
+        f"Scale the weights of {these} (`--weights scatter`), or fit noise with outliers ([noise] "
         'distribution = "student-t").',
     )

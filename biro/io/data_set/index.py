@@ -414,6 +414,16 @@ class RowIndex:
         positions = np.array(self.metadata["antenna_positions"]).reshape(-1, 3)
         distance = np.linalg.norm(positions[second] - positions[first], axis=1)
         off = cross & (np.abs(length - distance) > 0.01 * distance + 1.0)
+        without_w = self.columns.uvw[rows, 2] == 0.0
+        flat = off & without_w & (length < distance)
+        if distance[cross].any() and flat.any():
+            off &= ~flat
+            missing = np.sqrt(np.maximum(distance**2 - length**2, 0.0))[flat].max()
+            yield (
+                f"W is 0 in {np.count_nonzero(cross & without_w)} rows, where ANTENNA gives up to "
+                f"{missing:.3g} m; biro uses UVW. That changes phases by 2 pi w (n - 1): nothing "
+                "near the phase centre"
+            )
         if distance[cross].any() and off.any():
             yield (
                 f"baseline lengths of UVW and ANTENNA differ in {np.count_nonzero(off)} rows, by up to "
