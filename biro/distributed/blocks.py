@@ -151,7 +151,7 @@ class LocalBlocks:
 
     @property
     def rows(self) -> Sequence[Rows | None]:
-        """See `Blocks`."""
+        """Give one block: all rows."""
         return (None,) if self.block_rows is None else self.block_rows
 
     def _each(self, each: Sequence[Any] | None) -> Iterator[tuple[Any, ...]]:
@@ -164,7 +164,7 @@ class LocalBlocks:
     def by_block(
         self, function: Callable[..., T], *arguments: object, each: Sequence[Any] | None = None
     ) -> list[T]:
-        """See `Blocks`."""
+        """Call the function here."""
         return [function(*items, *arguments) for items in self._each(each)]
 
     def replaced(
@@ -174,7 +174,7 @@ class LocalBlocks:
         each: Sequence[Any] | None = None,
         into: Sequence[Rows] | None = None,
     ) -> tuple[LocalBlocks, list[Any]]:
-        """See `Blocks`."""
+        """Make the arrays here."""
         assert into is None or self.block_rows is None, "rows change of all at once"
         whole, found = list(self.arrays), []
         for rows, items in zip(self.rows, self._each(each), strict=True):
@@ -194,7 +194,7 @@ class LocalBlocks:
     def made(
         self, function: Callable[..., tuple[Any, ...]], *arguments: object, each: Sequence[Any] | None = None
     ) -> LocalBlocks:
-        """See `Blocks`; of one block."""
+        """Make a tuple of the one block here."""
         (found,) = self.by_block(function, *arguments, each=each)
         return LocalBlocks(found)
 
@@ -204,7 +204,7 @@ class LocalBlocks:
         *arguments: object,
         each: Sequence[Any],
     ) -> LocalBlocks:
-        """See `Blocks`; of one block."""
+        """Make a tuple of the one block here."""
         (found,) = function(each, *arguments)
         return LocalBlocks(found)
 
@@ -215,31 +215,31 @@ class LocalBlocks:
         most: Callable[[], Sequence[float]],
         each: Sequence[Any] | None = None,
     ) -> list[NDArray[np.float64]]:
-        """See `Blocks`."""
+        """Call the function for the one block."""
         return [
             sum(arrays[1:], arrays[0])
             for arrays in zip(*self.by_block(function, *arguments, each=each), strict=True)
         ]
 
     def predicted(self, rime: Rime, sources: Sources) -> LocalBlocks:
-        """See `Blocks`."""
+        """Predict the visibilities here."""
         return LocalBlocks((rime.predict(sources)[0],))
 
     def array(self, number: int, n_row: int) -> Any:
-        """See `Blocks`."""
+        """Give the array itself."""
         return self.arrays[number]
 
     def fields(self, n_row: int) -> dict[str, Any]:
-        """See `Blocks`."""
+        """Give visibilities and weights of all rows."""
         vis, weight = self.arrays
         return {"vis": vis, "weight": weight, "distributed": None}
 
     def rows_for_rime(self) -> dict[str, Any]:
-        """See `Blocks`."""
+        """Give no arguments: the rows are here."""
         return {}
 
     def on_devices(self, backend: Backend) -> LocalBlocks:
-        """See `Blocks`."""
+        """Give these blocks: a process has one device."""
         return self
 
 

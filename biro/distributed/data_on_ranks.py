@@ -129,7 +129,7 @@ class DataOnRanks:
     def by_block(
         self, function: Callable[..., T], *arguments: object, each: Sequence[Any] | None = None
     ) -> list[T]:
-        """See `Blocks`."""
+        """Call the function in the process that has each block."""
         work = self._on_device(function)
         return self._joined(self.ranks.do(_applied, self._number, work, arguments, given=self._own(each)))
 
@@ -140,7 +140,7 @@ class DataOnRanks:
         each: Sequence[Any] | None = None,
         into: Sequence[NDArray[np.int64]] | None = None,
     ) -> tuple[DataOnRanks, list[T]]:
-        """See `Blocks`."""
+        """Make the arrays of each block in its process, where they stay."""
         made, given, work = self._alike(), self._own(each), self._on_device(function)
         parts = self.ranks.do(
             _replaced, self._number, made._number, self.folder, work, arguments, given=given
@@ -151,7 +151,7 @@ class DataOnRanks:
     def made(
         self, function: Callable[..., tuple[Any, ...]], *arguments: object, each: Sequence[Any] | None = None
     ) -> DataOnRanks:
-        """See `Blocks`."""
+        """Make a tuple of each block in its process, where it stays."""
         made, given, work = self._alike(), self._own(each), self._on_device(function)
         self.ranks.do(_made, self._number, made._number, self.folder, work, arguments, given=given)
         return made
@@ -162,7 +162,7 @@ class DataOnRanks:
         *arguments: object,
         each: Sequence[Any],
     ) -> DataOnRanks:
-        """See `Blocks`."""
+        """Make the tuples of a process in one call there."""
         made, given, work = self._alike(), self._own(each), self._on_device(function)
         self.ranks.do(_made_together, made._number, self.folder, work, arguments, given=given)
         return made
@@ -174,7 +174,7 @@ class DataOnRanks:
         most: Callable[[], Sequence[float]],
         each: Sequence[Any] | None = None,
     ) -> list[NDArray[np.float64]]:
-        """See `Blocks`: sums as integers, rounded to 2^-60 of the largest, which depend on no order."""
+        """Add the sums of blocks as integers, rounded to 2^-60 of the largest, which depend on no order."""
         bits = [SUM_BITS - math.frexp(bound)[1] for bound in most()]
         given, work = self._own(each), self._on_device(function)
         parts = self.ranks.do(_summed, self._number, work, arguments, bits, given=given)
@@ -182,27 +182,27 @@ class DataOnRanks:
         return [np.ldexp(total.astype(np.float64), -n_bit) for total, n_bit in zip(sums, bits, strict=True)]
 
     def predicted(self, rime: Rime, sources: Sources) -> DataOnRanks:
-        """See `Blocks`."""
+        """Predict the visibilities in each process, where they stay."""
         made = self._alike()
         firsts = [shards[0] if shards else 0 for shards in self.shares]
         rime.predict_sharded(sources, _Keep(made._number, firsts, self.folder))
         return made
 
     def array(self, number: int, n_row: int) -> RemoteArray:
-        """See `Blocks`."""
+        """Give what stands for the array of all processes."""
         return self._arrays(n_row)[number]
 
     def fields(self, n_row: int) -> dict[str, Any]:
-        """See `Blocks`."""
+        """Give what stands for visibilities and weights of all processes."""
         vis, weight = self._arrays(n_row)
         return {"vis": vis, "weight": weight, "distributed": self}
 
     def rows_for_rime(self) -> dict[str, Any]:
-        """See `Blocks`."""
+        """Give the processes and the folder of the data."""
         return {"ranks": self.ranks, "folder": self.folder, "held": ShardShares(self.shares)}
 
     def on_devices(self, backend: Backend) -> DataOnRanks:
-        """See `Blocks`."""
+        """Give blocks whose functions use the device of each process."""
         self.ranks.check_alike(backend)
         found = copy.copy(self)
         # The data are dropped with the first of the two, which this one therefore keeps.

@@ -43,7 +43,7 @@ class OnDevices:
         self._n_ahead = len(workers or ())
 
     def map(self, function: Callable[[A], T], arguments: Iterable[A]) -> Iterator[T]:
-        """See `MapInOrder`."""
+        """Map with the threads of this process."""
         begun = deque[Future[T]]()
         for n, argument in enumerate(arguments):
             worker = self._workers[n % len(self._workers)]
@@ -70,7 +70,7 @@ class OnRanks:
         self._step = min(ranks.n_rank, -(-n_argument // ranks.n_rank))
 
     def map(self, function: Callable[[A], T], arguments: Iterable[A]) -> Iterator[T]:
-        """See `MapInOrder`."""
+        """Map with the processes that share the data."""
         left = iter(arguments)
         while asked := list(islice(left, self._step)):
             given = [*([each] for each in asked), *[[]] * (self._ranks.n_rank - len(asked))]

@@ -189,7 +189,7 @@ class Placement(ProcessGroup):
         return [[share[i] for share in self.shares] for i in range(self.n_process)]
 
     def without(self, is_left_out: Sequence[Sequence[bool]]) -> Placement:
-        """The same with no rows in some blocks of each partition."""
+        """This placement with no rows in some blocks of each partition."""
         pairs = zip(self.n_row, is_left_out, strict=True)
         n_row = [[0 if left else n for n, left in zip(*each, strict=True)] for each in pairs]
         return replace(self, n_row=n_row)

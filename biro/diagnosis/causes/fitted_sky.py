@@ -52,7 +52,7 @@ class OtherModels(Protocol):
     def thin(
         self, data: Sequence[ResidualData], chosen: Sequence[NDArray[np.int64]] | None = None
     ) -> ThinPredictor:
-        """The same at few times and channels, or at chosen rows of each partition."""
+        """Predict these models at few times and channels, or at chosen rows of each partition."""
 
 
 @dataclass(eq=False)
