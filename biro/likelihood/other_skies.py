@@ -69,7 +69,7 @@ class OtherSkies:
         return [self.engines.predict_some(batch, i, *some) for i, some in enumerate(self.places)]
 
     def thin(self, data: Sequence[ResidualData], chosen: Sequence[Index] | None = None) -> ThinSkies:
-        """Predict these models at few of the times and channels of `places`, or at chosen rows; all are of `data`."""
+        """Predict these models at few times and channels of `places`, or at chosen rows of all `data`."""
         most = MOST_THIN // max(len(data), 1)
         rows, steps, samples, parts = [], [], [], []
         for i, (each, whole) in enumerate(zip(data, self.observation.partitions, strict=True)):
