@@ -35,7 +35,7 @@ def _mean(weight: NDArray[np.float64]) -> tuple[float, float, float]:
 
 
 def joint_correction(best: JointBest) -> tuple[float, float, float]:
-    """The same of an integral over gains and linear parameters.
+    """Correction of an integral over gains and linear parameters.
 
     Of the gains, at the best linear parameters; and of these, with the integral over gains beside each draw.
     """
@@ -50,7 +50,7 @@ def accuracy_line(best: BestGains) -> str:
 
 
 def joint_accuracy_line(best: JointBest) -> str:
-    """The same of an integral over gains and linear parameters."""
+    """A line on the accuracy of an integral over gains and linear parameters."""
     what = f"{best.gains.free.layout.n} of them and {best.z.size} marginalised quantities of the sky"
     return _line(joint_correction(best), what, "the best values")
 

@@ -144,13 +144,13 @@ class BestGains:
 
     @cached_property
     def sums(self) -> GainSums:
-        """Of all cells, by noise factors."""
+        """Sums over all cells, by noise factors."""
         sums = [model.sums(factor**-2) for _, model, factor in self._each()]
         return GainSums(*(sums[0] if len(sums) == 1 else np.concatenate(sums, axis=1)))
 
     @cached_property
     def gain(self) -> Complex:
-        """Of each cell the product of the gains of its antennas, complex128 (n_cell,)."""
+        """Product of the gains of the two antennas of each cell, complex128 (n_cell,)."""
         return self._gains_at(self.x)
 
     def _each(self) -> Iterator[tuple[PartitionCells, CellModel, float]]:
@@ -162,7 +162,7 @@ class BestGains:
         return self._chi2_with(self.gain)
 
     def chi2_at(self, x: Array) -> Array:
-        """The same for other coordinates of the gains, (n,) in the order of groups."""
+        """chi-squared for other coordinates of the gains, (n,) in the order of groups."""
         return self._chi2_with(self._gains_at(x))
 
     def _chi2_with(self, gain: Complex) -> Array:
@@ -329,7 +329,7 @@ class BestGains:
 
 
 class DeviceGains(BestGains):
-    """Those that were found on a device, where what is asked for next is computed, too.
+    """Best gains that were found on a device, where what is asked for next is computed, too.
 
     What another search has taken the place of there meanwhile, and all else, is computed on the CPU.
 
@@ -352,7 +352,7 @@ class DeviceGains(BestGains):
 
     @cached_property
     def chi2(self) -> Array:
-        """See `BestGains`; by the sums of cells, where this loses no digits that matter."""
+        """chi-squared by the sums of cells, where this loses no digits that matter."""
         square = self.free.square_of_data(self._model)
         if square * _ROUNDING > MATTERS:
             return self._chi2_with(self.gain)
@@ -377,7 +377,7 @@ class DeviceGains(BestGains):
         return 0.5 * (self.free.layout.n * _LOG_2PI - log_determinant)
 
     def log_volume_and_slopes(self) -> tuple[float, Slopes, NormalPriors | None]:
-        """See `BestGains`; the derivatives are on the device, none are by priors, which are known."""
+        """Log volume and its derivatives, which are on the device; none are by priors, which are known."""
         if not self._is_last:
             return super().log_volume_and_slopes()
         with CALL_LOCK:

@@ -48,7 +48,7 @@ class SeenThrough:
 
     @classmethod
     def of(cls, observation: Observation, instrument: SkyModel, *, warn: bool = True) -> SeenThrough:
-        """Those of a model, whose values must be fixed.
+        """The beams of a model, whose values must be fixed.
 
         Parameters
         ----------
@@ -121,7 +121,7 @@ class BeamFactors:
     def of(
         cls, part: Partition, index: NDArray[np.int64], beam: AnyKernelBeam, backend: Backend
     ) -> BeamFactors:
-        """Those of some rows of a partition, whose numbers there are `index`."""
+        """The factors of some rows of a partition, whose numbers there are `index`."""
         of_i = share_of_i(part.corr_type)
         hands = np.flatnonzero(of_i)
         rows = Rows(

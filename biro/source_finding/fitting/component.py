@@ -98,7 +98,7 @@ class Component:
         return np.array([self.flux, *self.lm, *index, *self.root])
 
     def moved(self, vector: Array, spectral: bool) -> Component:
-        """The same kind of component with other parameters."""
+        """A component of this kind with other parameters."""
         flux, l, m, *rest = (float(value) for value in vector)
         index = rest.pop(0) if spectral else self.index
         return replace(self, flux=flux, lm=(l, m), index=index, root=tuple(rest))
@@ -162,7 +162,7 @@ def vector_of(components: tuple[Component, ...], spectral: bool) -> Array:
 
 
 def moved(components: tuple[Component, ...], vector: Array, spectral: bool) -> tuple[Component, ...]:
-    """The same kinds of components with other parameters."""
+    """Components of these kinds with other parameters."""
     result, i = [], 0
     for component in components:
         n = n_param(component, spectral)

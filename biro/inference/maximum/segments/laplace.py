@@ -139,14 +139,14 @@ class SegmentLaplace:
 
     @property
     def covariance(self) -> Array:
-        """As `Laplace.covariance`, float64 (n_param, n_param): all of it, which is large."""
+        """The whole covariance, float64 (n_param, n_param), which is large."""
         covariance = self.precision.solve(np.eye(self.theta.size))
         covariance[self.side != 0], covariance[:, self.side != 0] = 0.0, 0.0
         return covariance
 
     @property
     def spread(self) -> Array:
-        """As `Laplace.spread`, float64 (n_param, n_param): all of it, which is large."""
+        """The whole `Laplace.spread`, float64 (n_param, n_param), which is large."""
         if not self.side.any():
             return self.covariance
         densities = _densities(self, self.slope, self.left)
