@@ -181,7 +181,6 @@ def test_the_earlier_name_of_the_size_of_images_goes_on() -> None:
         biro.sample,
         biro.sbc.run,
         lambda what: biro.plots.uv(what, np.zeros(1)),
-        lambda what: biro.plots.gains(what, what),
         lambda what: biro.add_source(what, what),
     ],
 )
