@@ -344,6 +344,17 @@ def test_uvw_partly_zero_or_not_finite_or_stale(ms: Path) -> None:
     assert np.isfinite(observation.partitions[0].uvw).all()
 
 
+def test_w_of_zero_is_named(ms: Path) -> None:
+    """Lengths of (u, v) alone are not those of ANTENNA: the note says why, and no row is called wrong."""
+    with opened(ms) as main:
+        uvw = main.getcol("UVW")
+        uvw[:, 2] = 0.0
+        main.putcol("UVW", uvw)
+    notes = read_ms(ms).notes
+    assert any("W is 0 in 63 rows" in note for note in notes)
+    assert not any("lengths of UVW and ANTENNA differ" in note for note in notes)
+
+
 def test_unknown_correlations(ms: Path) -> None:
     with opened(ms / "POLARIZATION") as polarization:
         polarization.putcell("CORR_TYPE", 0, np.array([5, 6, 21, 8], np.int32))

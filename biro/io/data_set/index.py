@@ -414,7 +414,7 @@ class RowIndex:
         positions = np.array(self.metadata["antenna_positions"]).reshape(-1, 3)
         distance = np.linalg.norm(positions[second] - positions[first], axis=1)
         off = cross & (np.abs(length - distance) > 0.01 * distance + 1.0)
-        without_w = self.columns.uvw[rows, 2] == 0.0
+        without_w = (self.columns.uvw[rows, 2] == 0.0) & (length > 0.0)
         flat = off & without_w & (length < distance)
         if distance[cross].any() and flat.any():
             off &= ~flat
