@@ -21,7 +21,7 @@ from biro.observation.partition import Partition
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 Predicted = list[NDArray[np.complexfloating]]
-MOST_THIN = 1 << 14
+MOST_THIN = 1 << 12
 """Visibilities that other skies are fitted to."""
 
 

@@ -41,7 +41,7 @@ SIGNIFICANCE = 5.0
 """Standard deviations, places and choices counted, below which nothing is found."""
 UNLIKELY = 2.87e-7
 """Chance of a normal number beyond five standard deviations."""
-MOST_FOUND, MOST_WITH_SKY = 6, 3
+MOST_FOUND, MOST_WITH_SKY = 6, 2
 """Findings, and those for which changes of the sky model are fitted."""
 LEAST_SHARE = 0.1
 """Part of the excess that a finding must explain: less is what the fit did to make up for the others."""

@@ -32,7 +32,7 @@ from biro.run.interrupt import asked_to_stop
 
 TIE = 5.0
 """Difference of ln L below which another change is named beside the best: odds of 150 to 1."""
-FEW_FREE, N_JOINT = 12, 4
+FEW_FREE, N_JOINT = 6, 3
 """Free parameters up to which all changes are fitted with all sources; with more, so many changes are, those
 that do best where the parameters of their source alone are free."""
 N_BEST = 2
