@@ -167,8 +167,10 @@ def test_corruption_that_makes_casacore_loop_for_ever(measurement_set: Unpack, t
     with (path / "table.f0").open("r+b") as file:
         file.seek(9)
         file.write(b"\x7f\xff\xff\xff")
+    # casacore looks for 2 GB that are not there: for ever, or, where files are in memory, until a read fails.
     with pytest.raises(
-        MeasurementSetError, match=r"gave up after 2 s while opening .*: a file may be damaged"
+        MeasurementSetError,
+        match=r"(gave up after 2 s|broken off) while opening .*(: a file may be damaged|casacore says)",
     ):
         read_ms(path, time_limit=2)
     assert not children()
