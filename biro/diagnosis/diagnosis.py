@@ -124,7 +124,7 @@ def diagnose(
     # A line about copies has their factor, and says that errors are too small: none may say that they hold.
     said = factor if of_others > 1.0 else 1.0
     largest = largest if seen.of_copies == 1.0 else math.nan
-    otherwise = STOPPED if asked_to_stop() else _otherwise(seen.faults, conflicts)
+    otherwise = STOPPED if seen.is_stopped else _otherwise(seen.faults, conflicts)
     remarks = [*seen.remarks, seen.shared] if seen.shared and said > EFFECT else seen.remarks
     lines = lines_of(seen.fits, seen.findings, remarks, said, largest, otherwise=otherwise)
     return Diagnosis(seen.fits, (*seen.faults, *conflicts, *lines), seen.findings, factor)
@@ -134,7 +134,7 @@ class _Diagnosed(NamedTuple):
     """What a diagnosis finds at one theta, whatever the posterior about it; see `Diagnosis`.
 
     `of_copies` is by how much copies of rows make errors too small, `shared` is a line on what residuals of
-    several partitions have in common.
+    several partitions have in common, `is_stopped` whether a signal ended the tests.
     """
 
     fits: tuple[PartitionFit, ...]
@@ -143,6 +143,7 @@ class _Diagnosed(NamedTuple):
     faults: tuple[str, ...] = ()
     of_copies: float = 1.0
     shared: str = ""
+    is_stopped: bool = False
 
 
 _SEEN: WeakKeyDictionary[object, tuple[bytes, _Diagnosed]] = WeakKeyDictionary()
@@ -155,7 +156,7 @@ def _seen_at(likelihood: object, theta: Array) -> _Diagnosed:
     key, (last, seen) = theta.tobytes(), _SEEN.get(likelihood, (b"", _Diagnosed((), ())))
     if key != last:
         seen = _looked_for(likelihood, theta)
-        if not asked_to_stop():
+        if not seen.is_stopped:
             _SEEN[likelihood] = key, seen
     return seen
 
@@ -170,7 +171,9 @@ def _looked_for(likelihood: object, theta: Array) -> _Diagnosed:
     fits = [measured(fit, each) if fit.n_vis else fit for fit, each in zip(fits, data, strict=True)]
     findings = _findings(likelihood, theta, data, fits)
     shared = "" if any(fit.n_closure for fit in fits) else shared_remark(data)
-    return _Diagnosed(tuple(fits), tuple(remarks), tuple(findings), tuple(faults), of_copies, shared)
+    return _Diagnosed(
+        tuple(fits), tuple(remarks), tuple(findings), tuple(faults), of_copies, shared, asked_to_stop()
+    )
 
 
 def _otherwise(faults: Sequence[str], conflicts: Sequence[str]) -> str:

@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 Array = NDArray[np.float64]
 Complex = NDArray[np.complexfloating]
 _BYTES = 256 << 20
-"""Of model visibilities that are made at a time, where sums over them are taken on the CPU."""
+"""Bytes of model visibilities that are made at a time, where sums over them are taken on the CPU."""
 COMPUTED = {"double": 24, "single": 12}
 """Bytes of a visibility and its weight as they are computed with."""
 SMEARED_COPIES = 3

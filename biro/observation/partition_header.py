@@ -20,7 +20,7 @@ from rime_kernels.arrays.time_slots import spacing_of_baselines
 from rime_kernels.physics.brightness import stokes_to_corr
 
 BYTES_AS_READ = 12
-"""Of a visibility, complex64, with its weight, float32."""
+"""Bytes of a visibility, complex64, with its weight, float32."""
 OF_ROWS = (
     "uvw",
     "antenna1",

@@ -37,7 +37,7 @@ class PhaseCoherence(NamedTuple):
     with_free_phases: float
 
     def remark(self) -> str:
-        """That phases are not calibrated, and what to do; "" where that is not seen."""
+        """A line where phases are not calibrated, with what to do; "" where that is not seen."""
         if not (self.with_free_phases > EXPLAINED and self.calibrated < COHERENT * self.with_free_phases):
             return ""
         return (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import signal
 import tomllib
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,6 +16,7 @@ import biro
 from biro.inference.maximum.maximum import Maximum
 from biro.likelihood import other_skies
 from biro.models import SkyModel
+from biro.run.interrupt import stop_on_signal
 from biro.simulation.telescopes import Telescope, telescope
 
 SIGMA = 0.02
@@ -174,6 +176,18 @@ def test_faults_of_data_keep_their_cause_beside_a_known_sky(array: Telescope, re
     cause = fit(observation, read(MODEL_CORE, fitted("gaussian", ELLIPSE))).warnings()[0].split("\n  ")[1]
     pair = "-".join(array.antenna_names[k] for k in (1, 4))
     assert cause.startswith(f"There is a constant offset of 0.16 Jy in the visibilities of baseline {pair}")
+
+
+def test_a_signal_ends_the_tests_of_residuals_alone(array: Telescope, read: Read) -> None:
+    """The maximum and the verdict are there; without the signal the cause is looked for again, and found."""
+    observation = observed(array, read(TRUE_CORE, jet("gaussian", ELLIPSE)))
+    model = read(MODEL_CORE, fitted("gaussian", CIRCLE))
+    with stop_on_signal() as flag:
+        flag.signal = signal.SIGTERM
+        text = fit(observation, model).warnings()[0]
+    assert text.startswith("THE MODEL DOES NOT FIT")
+    assert "stopped before it had tested all causes" in text
+    assert "Free ratio and pa of jet" in fit(observation, model).warnings()[0]
 
 
 def test_closures_name_the_source_that_does_not_fit(read: Read) -> None:

@@ -288,7 +288,7 @@ def test_the_real_noise_of_correlations(measurement_set: Callable[[str], Path], 
 
 @pytest.mark.parametrize("stokes", [None, "I"])
 def test_good_weights_raise_no_alarm(measurement_set: Callable[[str], Path], stokes: str | None) -> None:
-    """Of the VLBA set noise and weights agree to 3 % for every antenna and correlation.
+    """Noise and weights of the VLBA set agree to 3 % for every antenna and correlation.
 
     The ratio of the weights of RR and LL of a visibility does not follow their noise, and Stokes I by these
     weights is noisier than they say.

@@ -79,7 +79,7 @@ def test_windows_share_times_that_files_round_differently() -> None:
 def test_some_of_the_baselines_know_the_errors_of_found_sources(
     most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As above, of a source in the phase centre, with derivatives of 45 baselines or of every other one."""
+    """A source in the phase centre, with derivatives of 45 baselines or of every other one."""
     monkeypatch.setattr(correlated, "MOST_DERIVATIVES", most)
     one = Observation.from_arrays(
         vis=np.zeros((1, 1, 1), complex),

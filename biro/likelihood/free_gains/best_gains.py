@@ -38,7 +38,7 @@ Slopes = tuple[Array, Array, Array]
 _TURN = 2.0 * np.pi
 _LOG_2PI = float(np.log(_TURN))
 _ROUNDING = 1e-15
-"""Of sums over cells that are as large as the sum w |D|^2, and nearly cancel in chi2, relative to it."""
+"""Error of sums over cells, relative to the sum w |D|^2, which they nearly cancel in chi2."""
 MATTERS = 1e-4
 """Error of chi2."""
 

@@ -74,7 +74,7 @@ class FreeGains(GainProblem):
         return found
 
     def _solver_of(self, models: Sequence[CellModel]) -> GroupSolver | None:
-        """That of the device where the models are; None where they are not, or it has none for them."""
+        """The solver of the device where the models are; None where they are not, or it has none for them."""
         if not (self._may_solve and len(models) == 1 and isinstance(models[0], ResidentModel)):
             return None
         if self._solver is None:

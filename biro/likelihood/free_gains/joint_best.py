@@ -48,7 +48,7 @@ _MOST = 60
 _CLOSE = 1e-13
 """The search ends where a step is expected to gain less than half of this, times the linear parameters."""
 _N_DRAW = 100
-"""Of linear parameters, to measure how good the integral over them is."""
+"""Draws of linear parameters, to measure how good the integral over them is."""
 
 
 class _LaplaceVolume(NamedTuple):
@@ -115,7 +115,7 @@ class JointBest:
             self.gains.climb(warm=not cold)
 
     def moved(self, z: Array, x: Array) -> JointBest:
-        """The same at another z."""
+        """The best gains at another z."""
         return JointBest(self.of, self.sky, self.factor, self.priors, z, x)
 
     def climbed(self) -> JointBest | None:
