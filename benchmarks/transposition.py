@@ -69,7 +69,7 @@ def checked(call: Callable[[], None], found: Callable[[], Matrix], given: Matrix
 
 
 def on_a_gpu(given: Matrix, repeat: int) -> tuple[float, dict[str, float]]:
-    """As `on_the_cpu`: of kernels that are waited for."""
+    """Time of kernels on a GPU, which are waited for (`on_the_cpu` is for the CPU)."""
     side = 4 if device.simulated() else 32
     shapes = {"tiled": TransposeShape(side, 0, 1), "padded": TransposeShape(side, 1, 1)}
     several = (2,) if device.simulated() else (2, 4, 8)

@@ -1,4 +1,4 @@
-"""The same function on many cases, in as many processes, with a time limit and results as they come."""
+"""One function is run on many cases, in as many processes, with a time limit and results as they come."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class Problem:
 
     @property
     def size(self) -> Size:
-        """Of the observation whose kernels are measured."""
+        """Size of the observation whose kernels are measured."""
         if self.quick:
             return SIMULATED if self.backend == "cuda" and device.simulated() else QUICK
         return Size(64, 60, 64, 2048, 1.0) if self.backend == "cuda" else Size(32, 30, 64, 1024)

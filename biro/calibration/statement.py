@@ -177,7 +177,7 @@ def _stand_ins(solved: StatedGains) -> Iterator[str]:
 
 
 def as_dict(solved: StatedGains) -> dict[str, JsonValue]:
-    """The same figures for programs."""
+    """The figures of the text, for programs."""
     before, after, n_vis, n_free = chi2(solved)
     total = counts(solved)
     return {

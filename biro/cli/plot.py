@@ -320,7 +320,7 @@ def _head(run: Path, names: Sequence[str]) -> str:
 
 
 def _digest(run: Path) -> str:
-    """Of the posterior that a run directory holds, and of the version that drew it."""
+    """Digest of the posterior that a run directory holds, and of the version that drew it."""
     from biro._version import __version__
 
     with open(run / "posterior.nc", "rb") as file:

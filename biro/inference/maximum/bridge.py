@@ -33,7 +33,7 @@ _MOST = 300.0
 
 
 class ModeEvidence(NamedTuple):
-    """Of one mode: ln Z, and one sigma of it."""
+    """Evidence of one mode: ln Z, and one sigma of it."""
 
     log_evidence: float
     error: float

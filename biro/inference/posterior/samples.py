@@ -219,7 +219,7 @@ class Samples:
         return self.samples[:, self._number(name)], self.weight
 
     def equal_weight(self, n: int | None = None) -> Self:
-        """The same posterior as samples of equal weight (systematic resampling, the run's seed).
+        """This posterior as samples of equal weight (systematic resampling, the run's seed).
 
         Parameters
         ----------
