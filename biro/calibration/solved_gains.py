@@ -68,7 +68,7 @@ class SolvedGains(Printed):
         return in_words(self)
 
     def to_dict(self) -> dict[str, JsonValue]:
-        """This table for programs."""
+        """The table of gains and verdict as a dictionary, for programs."""
         return as_dict(self)
 
     def interval_of(self, i_partition: int) -> Index:
