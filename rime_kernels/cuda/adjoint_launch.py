@@ -1,4 +1,4 @@
-"""Launch the kernels with an adjoint for each layout of the rows, and the records that they write."""
+"""Launch the kernels with an adjoint for each layout of the rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from rime_kernels import device
 from rime_kernels.compile.types import DeviceArray, Stream
-from rime_kernels.cuda.adjoint_totals import add_up, collect, grouped
+from rime_kernels.cuda.adjoint_launcher import AdjointLauncher, AdjointWork, PointingByUnit
+from rime_kernels.cuda.adjoint_totals import grouped
 from rime_kernels.cuda.jones_adjoint import JonesAdjoint
 from rime_kernels.cuda.kernels import moments as parts
 from rime_kernels.cuda.kernels.arguments import typed
@@ -20,7 +21,7 @@ from rime_kernels.cuda.kernels.rows.parts import RowKernel, RowRecords
 from rime_kernels.cuda.kernels.tiles.parts import TileKernel, TileRecords, TileShape
 from rime_kernels.cuda.launch_shapes.families import MAX_SHARED
 from rime_kernels.cuda.launch_shapes.model import kernel_bytes
-from rime_kernels.cuda.layouts.launch import MAX_ITEM, Arrays, Layout, Runs, Share, Slab, Tiles
+from rime_kernels.cuda.layouts.launch import MAX_ITEM, Layout, Runs, Share, Slab, Tiles
 from rime_kernels.cuda.tensor_core_adjoint import ResidualTable, TensorCoreAdjoint, residual_table
 from rime_kernels.inputs import Parameters
 
@@ -67,29 +68,8 @@ class TileShare:
         return self.n_part * (self.n_thread / self.n_item + _TERM * n_slot)
 
 
-class TileAdjoint:
-    """The kernel over tiles with its adjoint; or the adjoint alone, by a `ResidualTable`.
-
-    Attributes
-    ----------
-    moments : Moments
-        The record that a source has of each unit, column and copy.
-    n_column : int
-        Items of a unit (channels).
-    n_copies : tuple of int
-        Blocks that each have some tiles of an item, and leave records; of points, then of Gaussians, where
-        these accumulate in kernels of their own.
-    run : int
-        Channels of a column.
-    n_sum : int
-        Partial sums of each chi2.
-    unit_time : int32 (n_unit,)
-        The time of each unit (a layer of rows), ascending.
-    max_batch : int
-        The most entries of the batch in a launch.
-    """
-
-    run = 1
+class TileAdjoint(PointingByUnit):
+    """The kernel over tiles with its adjoint; or the adjoint alone, by a `ResidualTable`."""
 
     def __init__(
         self, tiles: Tiles, has_gaussian: bool, n_pointing_time: int, rest: ResidualTable | None = None
@@ -102,8 +82,8 @@ class TileAdjoint:
             self._rest = device.upload(rest.place), rest.step
         self.moments = moments_of(tiles.variant, has_gaussian)
         n_copy = tiles.tiles.n_split * self._cut.n_part
-        self.n_copies: tuple[int, ...] = (n_copy,)
-        self.n_column = tiles.n_chan
+        self.n_copies, self.has_pointing = (n_copy,), self.moments.has_beam
+        self.n_column = self._n_item = tiles.n_chan
         self.n_sum = tiles.tiles.n_layer * self.n_column * n_copy
         self.unit_time, self.max_batch = tiles.tiles.layer_time, max(1, MAX_ITEM // self.n_sum)
         starts, members = _members(tiles.tiles.group, self._cut.n_part, n_slot)
@@ -114,74 +94,35 @@ class TileAdjoint:
         n_total = self.n_column * self._n_by_antenna
         self._groups = grouped(self.unit_time, n_pointing_time, n_total)
 
-    @property
-    def has_pointing(self) -> bool:
-        """Whether there are derivatives by pointing offsets of antennas."""
-        return self.moments.has_beam
-
     def units(self, slab: Slab) -> tuple[int, int]:
-        """The first unit of a slab, and the one behind its last."""
         return self._tiles.layers(slab)
 
     def more_bytes(self, slab: Slab) -> int:
-        """The pointing derivatives of antennas from a slab, for one entry of the batch."""
         first, stop = self.units(slab)
-        return 8 * (stop - first) * self.n_column * self._n_by_antenna * self.moments.has_beam
+        return 8 * (stop - first) * self.n_column * self._n_by_antenna * self.has_pointing
 
-    def launch(
-        self,
-        workspace: device.Workspace,
-        slab: Slab,
-        arrays: Arrays,
-        records: list[DeviceArray],
-        by_pair: DeviceArray,
-        stream: Stream,
-        main: Stream,
-    ) -> None:
-        """Sum a slab's visibilities over the sources, and accumulate the gradient of each source.
-
-        `records` has an array for each of `n_copies`. `by_pair` is for what samples leave for the matrices of
-        their antennas; or it has the residuals. `main` is the stream that waits for all others, or the only
-        one.
-        """
-        (first, stop), n_batch = self.units(slab), arrays.inputs.direction.shape[0]
-        n_value = n_batch * (stop - first) * self.n_column * self._n_by_antenna
-        by_antenna = workspace.array("by antenna", (n_value if self.moments.has_beam else 1,), np.float64)
+    def launch(self, work: AdjointWork) -> None:
+        (first, stop), n_batch = self.units(work.slab), work.n_batch
+        n_value = n_batch * (stop - first) * self.n_column * self._n_by_antenna if self.has_pointing else 1
+        by_antenna = work.workspace.array("by antenna", (n_value,), np.float64)
         share = Share(self._key.shape.n_item, self._cut.n_part, self._cut.n_lanes)
-        left = TileRecords(*self._members, records[0], by_antenna, by_pair, *self._rest)
-        self._tiles.launch_kernel(self._key, slab, arrays, share, left, stream)
-        if self.moments.has_beam:
-            collect(self._groups, first, stop, 1, by_antenna, self._totals(workspace, n_batch), main)
-
-    def _totals(self, workspace: device.Workspace, n_batch: int) -> DeviceArray:
-        shape = n_batch, self._groups.n_group, self.n_column, self._n_by_antenna
-        return workspace.array("totals by antenna", shape, np.float64)
-
-    def pointing_shape(self, n_batch: int, n_antenna: int) -> tuple[int, ...]:
-        """Shape of the pointing derivatives of antennas, as they are fetched."""
-        return n_batch * self._n_pointing_time, self._n_by_antenna
-
-    def sum_pointing(self, workspace: device.Workspace, n_batch: int, out: DeviceArray, main: Stream) -> None:
-        """Sum the pointing derivatives of antennas."""
-        totals = self._totals(workspace, n_batch)
-        n_row = totals.shape[1] * totals.shape[2] // self._n_pointing_time
-        add_up(totals, (out.shape[0], n_row), out, main)
+        left = TileRecords(*self._members, work.records[0], by_antenna, work.by_pair, *self._rest)
+        self._tiles.launch_kernel(self._key, work.slab, work.arrays, share, left, work.stream)
+        if self.has_pointing:
+            self._collect(work, by_antenna)
 
     def pointing(self, fetched: NDArray[np.float64], n_antenna: int) -> NDArray[np.float64]:
-        """Pointing derivatives of antennas, (n_batch, n_time or 1, n_antenna, 2)."""
         found = np.zeros((len(fetched), n_antenna, 2))
         for k, antenna in enumerate(self._antenna):
             found[:, antenna] += fetched[:, 2 * k : 2 * k + 2]
         return found.reshape(-1, self._n_pointing_time, n_antenna, 2)
 
 
-class RowAdjoint:
-    """The kernel over rows with its adjoint; attributes as those of `TileAdjoint`.
+class RowAdjoint(AdjointLauncher):
+    """The kernel over rows with its adjoint.
 
     A unit is a block of rows; where brightness changes in time, its rows of one time.
     """
-
-    n_copies = (1,)
 
     def __init__(self, runs: Runs, has_gaussian: bool, per_time: bool, n_pointing_time: int) -> None:
         self._runs, shape = runs, runs.shape
@@ -190,6 +131,7 @@ class RowAdjoint:
         )
         self.run, self.n_column, self.n_sum = shape.run, runs.n_run, runs.n_sum
         self.moments, self.max_batch = moments_of(runs.variant, has_gaussian, shape.run), runs.max_batch
+        self.has_pointing = self.moments.has_beam
         first = runs.time[:: shape.n_row]
         last = runs.time[np.minimum(np.arange(first.size) * shape.n_row + shape.n_row, runs.n_unit) - 1]
         n_each = last - first + 1 if per_time else np.ones_like(first)
@@ -199,49 +141,26 @@ class RowAdjoint:
         self._unit_start, self._n_pointing_time = device.upload(self._starts), n_pointing_time
         self._table: tuple[DeviceArray, DeviceArray] | None = None
 
-    @property
-    def has_pointing(self) -> bool:
-        """Whether there are derivatives by pointing offsets of antennas."""
-        return self.moments.has_beam
-
     def units(self, slab: Slab) -> tuple[int, int]:
-        """The first unit of a slab, and the one behind its last."""
         n_row = self._runs.shape.n_row
         return int(self._starts[slab.unit.start // n_row]), int(self._starts[-(-slab.unit.stop // n_row)])
 
     def more_bytes(self, slab: Slab) -> int:
-        """Size of the pointing derivatives of antennas, for one entry of the batch."""
         return 32 * self._runs.n_unit * self.n_column * self.moments.has_beam
 
-    def launch(
-        self,
-        workspace: device.Workspace,
-        slab: Slab,
-        arrays: Arrays,
-        records: list[DeviceArray],
-        by_pair: DeviceArray,
-        stream: Stream,
-        main: Stream,
-    ) -> None:
-        """Sum a slab's visibilities over the sources, and accumulate the gradient of each source.
-
-        `by_pair` is for what samples leave for the matrices of their antennas. `main` is the stream that
-        waits for all others, or the only one.
-        """
-        by_row = self._by_row(workspace, arrays.inputs.direction.shape[0])
-        left = typed(RowRecords(self._unit_start, records[0], by_row, by_pair))
-        self._runs.launch_kernel(make_row_sums(self._key), slab, arrays, stream, left)
+    def launch(self, work: AdjointWork) -> None:
+        by_row = self._by_row(work.workspace, work.n_batch)
+        left = typed(RowRecords(self._unit_start, work.records[0], by_row, work.by_pair))
+        self._runs.launch_kernel(make_row_sums(self._key), work.slab, work.arrays, work.stream, left)
 
     def _by_row(self, workspace: device.Workspace, n_batch: int) -> DeviceArray:
         size = 4 * n_batch * self._runs.n_unit * self.n_column if self.moments.has_beam else 1
         return workspace.array("by row", (size,), np.float64)
 
     def pointing_shape(self, n_batch: int, n_antenna: int) -> tuple[int, ...]:
-        """Shape of the pointing derivatives of antennas, as they are fetched."""
         return n_batch, self._n_pointing_time, n_antenna, 2
 
     def sum_pointing(self, workspace: device.Workspace, n_batch: int, out: DeviceArray, main: Stream) -> None:
-        """Sum the pointing derivatives of antennas."""
         if self._table is None:
             starts, rows = self._runs.rows_of_antennas(self._n_pointing_time, out.shape[2])
             self._table = device.upload(starts), device.upload(rows)
@@ -251,14 +170,11 @@ class RowAdjoint:
         )
 
     def pointing(self, fetched: NDArray[np.float64], n_antenna: int) -> NDArray[np.float64]:
-        """Pointing derivatives of antennas, (n_batch, n_time or 1, n_antenna, 2)."""
         return fetched
 
 
 class MixedAdjoint(TensorCoreAdjoint):
-    """The kernels for points and Gaussians: points accumulate by tensor cores, Gaussians
-    in tiles of threads.
-    """
+    """The kernels for points and Gaussians: points accumulate by tensor cores, Gaussians in tiles."""
 
     def __init__(self, tiles: Tiles, threads: Tiles) -> None:
         super().__init__(tiles, True)
@@ -266,28 +182,15 @@ class MixedAdjoint(TensorCoreAdjoint):
         self.n_copies = *self.n_copies, *self._gaussians.n_copies
         self.max_batch = min(self.max_batch, self._gaussians.max_batch)
 
-    def launch(
-        self,
-        workspace: device.Workspace,
-        slab: Slab,
-        arrays: Arrays,
-        records: list[DeviceArray],
-        by_pair: DeviceArray,
-        stream: Stream,
-        main: Stream,
-    ) -> None:
-        """Sum a slab's visibilities over the sources, and accumulate the gradient of each source."""
+    def launch(self, work: AdjointWork) -> None:
+        arrays, rest = work.arrays, self._leave_rest(work)
         inputs, n_point = arrays.inputs, arrays.inputs.direction.shape[1] - arrays.n_gaussian
-        rest = self._leave_rest(workspace, slab, arrays, stream)
         if inputs.first_varied < n_point:
             points = inputs._replace(stop_varied=min(inputs.stop_varied, n_point))
-            self._accumulate_point_gradients(slab, arrays._replace(inputs=points), rest, records[0], stream)
+            self._accumulate_points(work._replace(arrays=arrays._replace(inputs=points)), rest)
         if inputs.stop_varied > n_point:
             others = arrays._replace(inputs=inputs._replace(first_varied=max(inputs.first_varied, n_point)))
-            self._gaussians.launch(workspace, slab, others, records[1:], rest, stream, main)
-
-
-AdjointLauncher = TileAdjoint | RowAdjoint | JonesAdjoint | TensorCoreAdjoint
+            self._gaussians.launch(work._replace(arrays=others, records=work.records[1:], by_pair=rest))
 
 
 def adjoint_launcher(

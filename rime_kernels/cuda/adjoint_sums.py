@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from rime_kernels import device
 from rime_kernels.adjoint import Adjoint
 from rime_kernels.compile.types import DeviceArray, Stream
-from rime_kernels.cuda.adjoint_launch import AdjointLauncher
+from rime_kernels.cuda.adjoint_launcher import AdjointLauncher, AdjointWork
 from rime_kernels.cuda.adjoint_totals import add_up, collect, grouped
 from rime_kernels.cuda.antenna_sums import AntennaSums
 from rime_kernels.cuda.kernels import brightness, reductions, scalars
@@ -97,7 +97,7 @@ class AdjointSums:
         ]
         size = (1, 1) if self._antennas is None else (n_batch, self._antennas.record_size(piece))
         by_pair = workspace.array("by pair", size, self._variant.real)
-        launcher.launch(workspace, piece, arrays, records, by_pair, stream, adds)
+        launcher.launch(AdjointWork(workspace, piece, arrays, records, by_pair, stream, adds))
         # Of all sources, or of points and of Gaussians.
         points = (self._n_source - self._n_gaussian) * n_value
         items = [slice(0, points), slice(points, None)] if len(records) > 1 else [None]

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rime_kernels import device
-from rime_kernels.compile.types import DeviceArray, Record, Stream
-from rime_kernels.cuda.adjoint_totals import add_up, collect, grouped
+from rime_kernels.compile.types import Record
+from rime_kernels.cuda.adjoint_launcher import AdjointWork, PointingByUnit
+from rime_kernels.cuda.adjoint_totals import grouped
 from rime_kernels.cuda.kernels.arguments import typed
 from rime_kernels.cuda.kernels.jones import adjoint as kernels
 from rime_kernels.cuda.kernels.jones.residuals import JonesResiduals, make_residuals
@@ -20,17 +21,17 @@ from rime_kernels.cuda.kernels.jones.table import Table, make_fill_table
 from rime_kernels.cuda.kernels.jones.voltages import is_circular
 from rime_kernels.cuda.kernels.moments import moments_of
 from rime_kernels.cuda.kernels.rows.parts import RowKernel
-from rime_kernels.cuda.layouts.launch import Arrays, Runs, Slab
+from rime_kernels.cuda.layouts.launch import Runs, Slab
 from rime_kernels.inputs import Parameters
 
 
-class JonesAdjoint:
-    """The kernels over rows and over antennas; attributes as those of `adjoint_launch.TileAdjoint`.
+class JonesAdjoint(PointingByUnit):
+    """The kernels over rows and over antennas.
 
     A unit is the rows of one time, cut where slabs may be cut: `Runs.unit_step`. Antennas are the copies.
     """
 
-    run = 1
+    _n_item = 1
 
     def __init__(self, runs: Runs, has_gaussian: bool, given: Parameters) -> None:
         self._runs, variant, shape = runs, runs.variant, runs.shape
@@ -38,6 +39,7 @@ class JonesAdjoint:
         self.moments, self.n_column, self.n_sum = moments_of(variant, has_gaussian), runs.n_run, runs.n_sum
         self._n_source = given.lm.shape[1]
         self._n_pointing_time, self._n_out, self._n_axis = given.pointing.shape[1:]
+        self._n_by_antenna = self._n_axis * self._n_out
         self._n_antenna = int(runs.antennas.max(initial=0)) + 1
         self.n_copies = (self._n_antenna,)
         # A single antenna stands for all where there are no pointing errors.
@@ -48,7 +50,7 @@ class JonesAdjoint:
         first = np.flatnonzero(np.concatenate([[True], changes]))
         self._starts, self.unit_time = np.append(first, runs.n_unit), runs.time[first]
         self._units = self._table_of_units()
-        self._groups = grouped(self.unit_time, self._n_pointing_time, self._n_axis * self._n_out)
+        self._groups = grouped(self.unit_time, self._n_pointing_time, self._n_by_antenna)
         # A launch has a block of the second axis for each entry.
         self.max_batch = runs.max_batch
 
@@ -61,34 +63,20 @@ class JonesAdjoint:
         return typed(kernels.Units(*(device.upload(x.astype(np.int32)) for x in tables)))
 
     def units(self, slab: Slab) -> tuple[int, int]:
-        """The first unit of a slab, and the one behind its last."""
         first, stop = np.searchsorted(self._starts, [slab.place.start, slab.place.stop])
         return int(first), int(stop)
 
     def more_bytes(self, slab: Slab) -> int:
-        """What there is of a slab besides records, for one entry of the batch: matrices, residuals, sums."""
+        """Matrices, residuals and sums of a slab, for one entry of the batch."""
         first, stop = self.units(slab)
         n_row, n_time = slab.place.stop - slab.place.start, slab.time.stop - slab.time.start
         per_chan = n_time * self._n_source * self._n_antenna + n_row
         n_byte = 8 * self._itemsize * self.n_column * per_chan
         return n_byte + 8 * self._n_axis * self._n_out * (stop - first) * self.has_pointing
 
-    def launch(
-        self,
-        workspace: device.Workspace,
-        slab: Slab,
-        arrays: Arrays,
-        records: list[DeviceArray],
-        by_pair: DeviceArray,
-        stream: Stream,
-        main: Stream,
-    ) -> None:
-        """Sum a slab's visibilities over the sources, and accumulate the gradient of each source.
-
-        `by_pair` is for what samples leave for the matrices of their antennas. `main` is the stream that
-        waits for all others, or the only one.
-        """
-        (first, stop), n_batch, runs = self.units(slab), arrays.inputs.direction.shape[0], self._runs
+    def launch(self, work: AdjointWork) -> None:
+        workspace, slab, arrays, (record, *_), by_pair, stream, _ = work
+        (first, stop), n_batch, runs = self.units(slab), work.n_batch, self._runs
         single, n_row = runs.variant.single, slab.place.stop - slab.place.start
         table, n_thread = self._table(workspace, slab, n_batch), device.threads_per_block()
         sky, n_matrix = typed(arrays.sky), table.values.size // 8
@@ -100,12 +88,12 @@ class JonesAdjoint:
         left = typed(JonesResiduals(residual, by_pair))
         runs.launch_kernel(make_residuals(self._key), slab, arrays, stream, typed(table), left)
         rows = typed(kernels.SlabNumbers(slab.place.start, n_row, first, stop - first))
-        n_record = records[0].size // self.moments.n_value
+        n_record = record.size // self.moments.n_value
         kernels.make_accumulate_gradient(self._key)[-(-n_record // n_thread), n_thread, stream](
-            rows, runs.tables, self._units, sky, arrays.beams, typed(table), residual, records[0]
+            rows, runs.tables, self._units, sky, arrays.beams, typed(table), residual, record
         )
         if self.has_pointing:
-            self._sum_units(workspace, first, stop, arrays, records[0], stream, main)
+            self._sum_units(work, stop - first)
 
     def _table(self, workspace: device.Workspace, slab: Slab, n_batch: int) -> Table:
         n_time = slab.time.stop - slab.time.start
@@ -113,33 +101,15 @@ class JonesAdjoint:
         values = workspace.array("matrices", (size,), self._runs.variant.real)
         return Table(values, slab.time.start, n_time, self.n_column, self._n_antenna)
 
-    def _sum_units(
-        self, workspace: device.Workspace, first: int, stop: int, arrays: Arrays, records: DeviceArray,
-        stream: Stream, main: Stream,
-    ) -> None:  # fmt: skip
+    def _sum_units(self, work: AdjointWork, n_unit: int) -> None:
         """Add the pointing derivatives of antennas in some units to the totals."""
-        n_batch, n_thread = arrays.inputs.direction.shape[0], device.threads_per_block()
-        size = self._n_axis * n_batch * (stop - first) * self._n_out
-        by_unit = workspace.array("by unit", (size,), np.float64)
-        kernels.make_sum_pointing(self._key)[-(-size // n_thread), n_thread, stream](
-            self.n_column, self._n_antenna, self._n_source, self._n_out, arrays.beams, records, by_unit
-        )
-        collect(self._groups, first, stop, 1, by_unit, self._totals(workspace, n_batch), main)
-
-    def _totals(self, workspace: device.Workspace, n_batch: int) -> DeviceArray:
-        return workspace.array(
-            "totals by antenna", (n_batch, self._groups.n_group, 1, self._n_axis * self._n_out), np.float64
-        )
-
-    def pointing_shape(self, n_batch: int, n_antenna: int) -> tuple[int, ...]:
-        """Shape of the pointing derivatives of antennas, as they are fetched."""
-        return n_batch * self._n_pointing_time, self._n_axis * self._n_out
-
-    def sum_pointing(self, workspace: device.Workspace, n_batch: int, out: DeviceArray, main: Stream) -> None:
-        """Sum the pointing derivatives of antennas."""
-        n_each = self._groups.n_group // self._n_pointing_time
-        add_up(self._totals(workspace, n_batch), (out.shape[0], n_each), out, main)
+        n_thread, size = device.threads_per_block(), self._n_by_antenna * work.n_batch * n_unit
+        by_unit = work.workspace.array("by unit", (size,), np.float64)
+        kernels.make_sum_pointing(self._key)[-(-size // n_thread), n_thread, work.stream](
+            self.n_column, self._n_antenna, self._n_source, self._n_out, work.arrays.beams, work.records[0],
+            by_unit,
+        )  # fmt: skip
+        self._collect(work, by_unit)
 
     def pointing(self, fetched: NDArray[np.float64], n_antenna: int) -> NDArray[np.float64]:
-        """Pointing derivatives of antennas, (n_batch, n_time or 1, n_antenna, 2 or 4)."""
         return fetched.reshape(-1, self._n_pointing_time, self._n_out, self._n_axis)

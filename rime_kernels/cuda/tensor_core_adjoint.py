@@ -1,6 +1,4 @@
-"""Launch the two kernels of tensor cores for chi2 and its adjoint: residuals, then the
-gradients of points.
-"""
+"""Launch the two kernels of tensor cores for chi2 and its adjoint: residuals, then gradients of points."""
 
 from __future__ import annotations
 
@@ -11,33 +9,31 @@ from numpy.typing import NDArray
 
 from rime_kernels import device
 from rime_kernels.compile.types import DeviceArray, Stream
+from rime_kernels.cuda.adjoint_launcher import AdjointLauncher, AdjointWork
 from rime_kernels.cuda.kernels.tiles.matrices import SIDE, TensorCoreAdjointKernel
 from rime_kernels.cuda.kernels.tiles.parts import NO_ROW, TileKernel, TileRecords
 from rime_kernels.cuda.kernels.tiles.tensor_core_adjoint import ResidualInput, make_accumulate_point_gradients
 from rime_kernels.cuda.kernels.tiles.tensor_cores import N_COLUMN, N_ROW
 from rime_kernels.cuda.launch_shapes.tensor_core_shapes import adjoint_shape
-from rime_kernels.cuda.layouts.launch import MAX_ITEM, Arrays, Share, Slab, Tiles
+from rime_kernels.cuda.layouts.launch import MAX_ITEM, Share, Slab, Tiles
 
 # Tiles of a warp, 16 by 8 antennas.
 _WARP = 32
 
 
-class TensorCoreAdjoint:
-    """The kernels for point sources; attributes as those of `adjoint_launch.TileAdjoint`.
+class TensorCoreAdjoint(AdjointLauncher):
+    """The kernels for point sources.
 
     The first is that of chi2, which leaves the residuals, too; in the second points accumulate their
     gradients from these. With `has_gaussian` the first sums Gaussians as well, and records have places for
     what these accumulate elsewhere.
     """
 
-    run = 1
-    has_pointing = False
-
     def __init__(self, tiles: Tiles, has_gaussian: bool) -> None:
         self._tiles, self._key = tiles, tiles.kernel(True, has_gaussian=has_gaussian, leaves_rest=True)
         self._kernel = _adjoint_kernel(self._key, tiles.tiles.n_tile)
         self.moments = self._kernel.record
-        self.n_copies: tuple[int, ...] = (self._kernel.n_copy,)
+        self.n_copies = (self._kernel.n_copy,)
         self.n_column, self.n_sum, self.unit_time = tiles.n_chan, tiles.n_sum, tiles.tiles.layer_time
         self.max_batch = max(1, MAX_ITEM // (tiles.tiles.n_layer * tiles.n_chan * self._kernel.n_copy))
         self._first_tile = device.upload(_first_tiles(tiles.tiles.group, self._kernel))
@@ -47,7 +43,6 @@ class TensorCoreAdjoint:
         self._no_rest = Tiles.no_rest()
 
     def units(self, slab: Slab) -> tuple[int, int]:
-        """The first unit of a slab, and the one behind its last."""
         return self._tiles.layers(slab)
 
     def more_bytes(self, slab: Slab) -> int:
@@ -58,46 +53,27 @@ class TensorCoreAdjoint:
         first, stop = self.units(slab)
         return (stop - first) * self.n_column * self._per_item
 
-    def launch(
-        self,
-        workspace: device.Workspace,
-        slab: Slab,
-        arrays: Arrays,
-        records: list[DeviceArray],
-        by_pair: DeviceArray,
-        stream: Stream,
-        main: Stream,
-    ) -> None:
-        """Sum a slab's visibilities over the sources, and accumulate the gradient of each source.
+    def launch(self, work: AdjointWork) -> None:
+        self._accumulate_points(work, self._leave_rest(work))
 
-        `by_pair` and `main` are for what there is not with point sources alone: see `TileAdjoint.launch`.
-        """
-        rest = self._leave_rest(workspace, slab, arrays, stream)
-        self._accumulate_point_gradients(slab, arrays, rest, records[0], stream)
-
-    def _leave_rest(
-        self, workspace: device.Workspace, slab: Slab, arrays: Arrays, stream: Stream
-    ) -> DeviceArray:
+    def _leave_rest(self, work: AdjointWork) -> DeviceArray:
         """The residuals of a slab, (n_batch, .), once chi2 has been summed."""
-        n_batch, real = arrays.inputs.direction.shape[0], self._key.variant.real
-        rest = workspace.array("residual matrices", (n_batch, self._n_rest(slab)), real)
-        left = TileRecords(*self._nothing, rest, *self._no_rest)
-        self._tiles.launch_kernel(self._key, slab, arrays, Share(self._tiles.n_item, 1, 1), left, stream)
+        shape = work.n_batch, self._n_rest(work.slab)
+        rest = work.workspace.array("residual matrices", shape, self._key.variant.real)
+        left, share = TileRecords(*self._nothing, rest, *self._no_rest), Share(self._tiles.n_item, 1, 1)
+        self._tiles.launch_kernel(self._key, work.slab, work.arrays, share, left, work.stream)
         return rest
 
-    def _accumulate_point_gradients(
-        self, slab: Slab, arrays: Arrays, rest: DeviceArray, records: DeviceArray, stream: Stream
-    ) -> None:
+    def _accumulate_points(self, work: AdjointWork, rest: DeviceArray) -> None:
         """Launch the kernel that accumulates the gradients of the varied sources, all of them points."""
         kernel = self._kernel
         self._tiles.launch_adjoint(
-            make_accumulate_point_gradients(kernel), 32 * kernel.n_warp, slab, arrays, Share(1,
-            kernel.n_copy, 1),
-            ResidualInput(self._first_tile, rest.reshape(rest.size), records), stream,
+            make_accumulate_point_gradients(kernel), 32 * kernel.n_warp, work.slab, work.arrays,
+            Share(1, kernel.n_copy, 1),
+            ResidualInput(self._first_tile, rest.reshape(rest.size), work.records[0]), work.stream,
         )  # fmt: skip
 
     def pointing_shape(self, n_batch: int, n_antenna: int) -> tuple[int, ...]:
-        """Shape of the pointing derivatives of antennas, as they are fetched: nothing."""
         return n_batch, 0
 
     def sum_pointing(self, workspace: device.Workspace, n_batch: int, out: DeviceArray, main: Stream) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias
@@ -13,10 +12,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from rime_kernels.compile.types import DeviceArray, DriverObject, Stream
+from rime_kernels.compile.types import DeviceArray, DriverObject, Module, Stream
 from rime_kernels.device import packages
 from rime_kernels.device.memory import DeviceMemoryError, Workspace, empty
-from rime_kernels.errors import BackendError
 
 log = logging.getLogger(__name__)
 
@@ -64,11 +62,11 @@ class CudaGraph:
 
     Parameters
     ----------
-    graph : cuda.bindings.driver.CUgraphExec
-    stream : stream
+    graph : cuda.core.graph.Graph
+    stream : cuda.core.Stream
         The stream of this graph alone.
-    turn : int or None
-        Handle of the stream that the graph is launched on, where that is another one.
+    turn : cuda.core.Stream or None
+        The stream that the graph is launched on, where that is another one.
     pinned : list of float64
         Pinned host arrays that the graph uploads.
     answer : float64, flat
@@ -82,44 +80,28 @@ class CudaGraph:
     def __init__(
         self,
         graph: DriverObject,
-        stream: Stream,
-        turn: int | None,
+        stream: DriverObject,
+        turn: DriverObject | None,
         pinned: list[NDArray[np.float64]],
         answer: NDArray[np.float64],
         read: Callable[[NDArray[np.float64]], Answer],
         keep: object,
     ) -> None:
-        self._graph, self._stream, self._pinned, self._answer, self._keep = (
-            graph,
-            stream,
-            pinned,
-            answer,
-            keep,
-        )
-        self._read = read
-        driver, own = packages.driver(), int(stream.handle)
-        self._handle = own if turn is None else turn
-        # Not by way of Numba's wrappers, which take longer than to read the answer.
-        self._graph_launch, self._wait = driver.cuGraphLaunch, driver.cuStreamSynchronize
-        weakref.finalize(self, _destroy, driver, graph, own)
+        self._graph, self._pinned, self._answer, self._read = graph, pinned, answer, read
+        self._queue, self._keep = stream if turn is None else turn, (stream, keep)
 
     def launch(self, values: Sequence[NDArray[np.generic]]) -> Callable[[], Answer]:
         """Start the call with these values; the function returned waits for the answer, and reads it."""
         attach_thread()
         for into, value in zip(self._pinned, values, strict=True):
             into[...] = value
-        _checked(self._graph_launch(self._graph, self._handle))
+        self._graph.launch(self._queue)
         return self._finish
 
     def _finish(self) -> Answer:
         attach_thread()
-        _checked(self._wait(self._handle))
+        self._queue.sync()
         return self._read(self._answer.copy())
-
-
-def _destroy(driver: DriverObject, graph: DriverObject, stream: int) -> None:
-    driver.cuGraphExecDestroy(graph)
-    driver.cuStreamDestroy(stream)
 
 
 _thread = threading.local()
@@ -165,10 +147,12 @@ def capture(
     """
     if packages.simulated():
         return None
-    if packages.driver() is None:
+    if packages.core() is None:
         return None
     try:
-        return _capture(workspace, values, launch, read, in_turn=in_turn)
+        _, _, highest = packages.driver().cuCtxGetStreamPriorityRange()
+        turn = _next_turn() if in_turn else None
+        return _capture_on(_make_stream(int(highest)), turn, workspace, values, launch, read)
     except DeviceMemoryError:
         raise
     except Exception as error:  # of the driver; the call works without a graph
@@ -176,42 +160,34 @@ def capture(
         return None
 
 
-def _capture(
-    workspace: Workspace, values: Sequence[NDArray[np.generic]], launch: Launch,
-    read: Callable[[NDArray[np.float64]], Answer], *, in_turn: bool,
-) -> CudaGraph:  # fmt: skip
-    driver = packages.driver()
-    _, highest = _checked(driver.cuCtxGetStreamPriorityRange())
-    handle = int(_checked(driver.cuStreamCreateWithPriority(0, highest)))
-    try:
-        return _capture_on(handle, _next_turn() if in_turn else None, workspace, values, launch, read)
-    except BaseException:
-        driver.cuStreamDestroy(handle)
-        raise
+def _make_stream(priority: int) -> DriverObject:
+    """A stream of cuda.core; it waits for the legacy default stream and is waited for by it."""
+    core = packages.core()
+    device = core.Device()
+    device.set_current()
+    return device.create_stream(options=core.StreamOptions(nonblocking=False, priority=priority))
 
 
-def _next_turn() -> int:
+def _next_turn() -> DriverObject:
     """The stream that the next graph of this device is launched on, of those launched in turn."""
     number = packages.cuda().current_context().device.id
     with _turns_lock:
         if number not in _turns:
-            driver = packages.driver()
-            made = [int(_checked(driver.cuStreamCreateWithPriority(0, 0))) for _ in range(_N_TURN)]
-            _turns[number] = itertools.cycle(made)
+            _turns[number] = itertools.cycle([_make_stream(0) for _ in range(_N_TURN)])
         return next(_turns[number])
 
 
-_turns: dict[int, Iterator[int]] = {}
+_turns: dict[int, Iterator[DriverObject]] = {}
 _turns_lock = threading.Lock()
 
 
 def _capture_on(
-    handle: int, turn: int | None, workspace: Workspace, values: Sequence[NDArray[np.generic]],
-    launch: Launch, read: Callable[[NDArray[np.float64]], Answer],
+    own: DriverObject, turn: DriverObject | None, workspace: Workspace,
+    values: Sequence[NDArray[np.generic]], launch: Launch, read: Callable[[NDArray[np.float64]], Answer],
 ) -> CudaGraph:  # fmt: skip
-    """Capture a call on the stream of this handle, which belongs to the graph."""
-    cuda, driver = packages.cuda(), packages.driver()
-    stream = cuda.external_stream(handle)
+    """Capture a call on a stream of cuda.core, which belongs to the graph."""
+    cuda, core = packages.cuda(), packages.core()
+    stream = cuda.external_stream(int(own.handle))  # of numba.cuda, which launches and copies
     ends = np.cumsum([value.size for value in values]).tolist()
     host, on_device = cuda.pinned_array(ends[-1], np.float64), empty((ends[-1],), np.float64)
     pieces = list(zip([0, *ends[:-1]], ends, (value.shape for value in values), strict=True))
@@ -224,23 +200,13 @@ def _capture_on(
     on_device.copy_to_device(host, stream=stream)
     answer = cuda.pinned_array(launch(arrays, stream).size, np.float64)
     stream.synchronize()
-    _checked(driver.cuStreamBeginCapture(handle, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED))
+    builder = own.create_graph_builder().begin_building("relaxed")
     try:
         on_device.copy_to_device(host, stream=stream)
         launch(arrays, stream).copy_to_host(answer, stream=stream)
     finally:
-        graph = _checked(driver.cuStreamEndCapture(handle))
-    try:
-        flags = driver.CUgraphInstantiate_flags.CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY
-        executable = _checked(driver.cuGraphInstantiate(graph, int(flags)))
-    finally:
-        driver.cuGraphDestroy(graph)
-    return CudaGraph(executable, stream, turn, pinned, answer, read, (workspace, host, on_device, arrays))
-
-
-def _checked(result: tuple[DriverObject, ...]) -> DriverObject:
-    """The value of a call of the driver, or the values, after a check of its status."""
-    status, *value = result
-    if int(status) != 0:
-        raise BackendError(f"the CUDA driver said {status.name}")
-    return value[0] if len(value) == 1 else value or None
+        builder.end_building()
+    options: Module = getattr(core, "graph", core)  # a module of its own from cuda.core 1.0 on
+    graph = builder.complete(options.GraphCompleteOptions(use_node_priority=True))
+    keep = workspace, host, on_device, arrays
+    return CudaGraph(graph, own, turn, pinned, answer, read, keep)

@@ -50,9 +50,14 @@ def cupy(name: str) -> Module:
 
 
 def driver() -> Module:
-    """The CUDA driver's functions, from NVIDIA's package cuda.bindings; None where it is not installed."""
+    """The CUDA driver's functions, from NVIDIA's package cuda.bindings, which cuda.core brings."""
+    return importlib.import_module("cuda.bindings.driver")
+
+
+def core() -> Module:
+    """NVIDIA's package cuda.core, which numba-cuda brings; None where it is not installed."""
     try:
-        return importlib.import_module("cuda.bindings.driver")
+        return importlib.import_module("cuda.core")
     except ImportError:
         return None
 

@@ -6,7 +6,8 @@ import copy
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Protocol, Self
+from functools import cached_property
+from typing import Any, Protocol, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,7 +19,7 @@ from rime_kernels.compile.call_lock import device_lock
 from rime_kernels.errors import InputError
 from rime_kernels.gridding.facets import Facet, TooLargeError, quarters
 from rime_kernels.gridding.grid import ImageGrid
-from rime_kernels.gridding.plan import Plan, SortedRows, only, sort_rows
+from rime_kernels.gridding.plan import Limits, Plan, SortedRows, make_plan, only, sort_rows
 from rime_kernels.gridding.screens import Screens
 
 # A-terms: at `Idg.lm`, or a function of l and m that gives them there (None where there are none).
@@ -37,6 +38,19 @@ class GridderEngine(Protocol):
     def grid(
         self, vis: NDArray[np.complexfloating], weight: NDArray[np.floating] | None, screens: Screens
     ) -> NDArray[np.float64]: ...
+
+
+EngineMaker: TypeAlias = Callable[..., GridderEngine]
+
+
+class GridderLayout(Protocol):
+    """What all layouts have."""
+
+    @property
+    def limits(self) -> Limits: ...
+
+    @property
+    def n_grid(self) -> int: ...
 
 
 class Gridder(ABC):
@@ -67,7 +81,9 @@ class Gridder(ABC):
     engine: str
     precision: Precision
     cost: float
+    layout: GridderLayout
     _rows: SortedRows
+    _asked: dict[str, Any]
     _wanted: NDArray[np.int64] | None = None
     _place: NDArray[np.int64] | None = None
 
@@ -96,16 +112,35 @@ class Gridder(ABC):
         _refuse_coarse(rows, grid)
 
     @property
-    @abstractmethod
-    def plan(self) -> str: ...
+    def plan(self) -> str:
+        plan, limits, n_grid = self.row_plan, self.layout.limits, self.layout.n_grid
+        layers = f"{plan.layer_w.size} W-layers"
+        if limits.n_layer > 1:
+            layers += f" {limits.w_step:.4g} wavelengths apart"
+        return (
+            f"{self.reason}; {self._method()}; grid of {n_grid} x {n_grid}, padded by "
+            f"{n_grid / self.grid_of_image.n_pixel:.3g}; {layers}; {plan.n_item} items of "
+            f"{self.rows.n_row * self.rows.n_chan / plan.n_item:.3g} visibilities; none left out"
+        )
 
-    @property
     @abstractmethod
-    def row_plan(self) -> Plan: ...
+    def _method(self) -> str:
+        """The method and its kernels or subgrids, in words."""
 
-    @property
+    @cached_property
+    def row_plan(self) -> Plan:
+        return make_plan(self._rows, self.layout.limits)
+
+    @cached_property
+    def grid_engine(self) -> GridderEngine:
+        return self._engine()(
+            self._rows, self.row_plan, self.grid_of_image, self.layout, single=self.precision == "single",
+            memory_limit=self._memory_limit,
+        )  # fmt: skip
+
     @abstractmethod
-    def grid_engine(self) -> GridderEngine: ...
+    def _engine(self) -> EngineMaker:
+        """The class of the engine for the backend."""
 
     @abstractmethod
     def screens_of(self, screens: ScreensLike | None, n_stokes: int) -> Screens:
@@ -114,6 +149,15 @@ class Gridder(ABC):
     @abstractmethod
     def _of(self, facet: Facet) -> Self:
         """A gridder for a part of the image; not cached, since memory is short."""
+
+    def _alike(self, facet: Facet, **others: Any) -> Self:
+        """A gridder for a part of the image, with the arguments of this one but for the grid and `others`."""
+        given = {"backend": self.backend, "precision": self.precision, "memory_limit": self._memory_limit}
+        return type(self)(self.rows, facet.grid, **given | self._asked | others)
+
+    @property
+    def _complex(self) -> type[np.complexfloating]:
+        return np.complex64 if self.precision == "single" else np.complex128
 
     @property
     def transform_seconds(self) -> float:
@@ -272,9 +316,3 @@ def _refuse_coarse(rows: Rows, grid: ImageGrid) -> None:
             f"cell {grid.cell:.6g} is too coarse: {lost} of {rows.n_row * rows.n_chan} visibilities have "
             f"more than half a wave per pixel; take a cell of at most {largest:.6g} (direction cosine)"
         )
-
-
-def layers_text(n_layer: int, n_possible: int, step: float) -> str:
-    """W-layers in words."""
-    apart = f" {step:.4g} wavelengths apart" if n_possible > 1 else ""
-    return f"{n_layer} W-layers{apart}"

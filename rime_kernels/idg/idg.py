@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import cached_property
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,9 +14,8 @@ from rime_kernels.choices import Backend, Precision
 from rime_kernels.errors import InputError
 from rime_kernels.gridding.facets import Facet
 from rime_kernels.gridding.grid import ImageGrid
-from rime_kernels.gridding.gridder import Gridder, GridderEngine, ScreensLike, layers_text
+from rime_kernels.gridding.gridder import EngineMaker, Gridder, ScreensLike
 from rime_kernels.gridding.layout import in_precision
-from rime_kernels.gridding.plan import Plan, make_plan
 from rime_kernels.gridding.screens import Screens, make_screens
 from rime_kernels.gridding.taper import pixels
 from rime_kernels.idg.layout import COSTS, ITEMS_MEASURED, SIZES, VIS_MEASURED, IdgLayout, cheapest_layout
@@ -77,6 +75,7 @@ class Idg(Gridder):
     """
 
     engine = "idg"
+    layout: IdgLayout
 
     def __init__(
         self,
@@ -110,17 +109,6 @@ class Idg(Gridder):
         self.cost = ITEMS_MEASURED[self.backend][self.precision] * (self.layout.cost - cells) + cells
         self.cost += VIS_MEASURED[self.backend] * rows.n_row * rows.n_chan
 
-    @cached_property
-    def row_plan(self) -> Plan:
-        return make_plan(self._rows, self.layout.limits)
-
-    @cached_property
-    def grid_engine(self) -> GridderEngine:
-        return _engine(self.backend)(
-            self._rows, self.row_plan, self.grid_of_image, self.layout, single=self.precision == "single",
-            memory_limit=self._memory_limit,
-        )  # fmt: skip
-
     def _layout_for(self, single: bool, accuracy: float, sizes: Sequence[int]) -> IdgLayout:
         return cheapest_layout(
             self._rows, self.grid_of_image, accuracy=accuracy, single=single, aterm_cells=self._aterm_support,
@@ -134,43 +122,32 @@ class Idg(Gridder):
         shrink = np.sqrt(np.maximum(1.0, (l * l + m * m) / _HORIZON))
         return l / shrink, m / shrink
 
-    @property
-    def plan(self) -> str:
-        layout, plan = self.layout, self.row_plan
-        limits, n_vis = layout.limits, self.rows.n_row * self.rows.n_chan
-        layers = layers_text(plan.layer_w.size, limits.n_layer, limits.w_step)
+    def _method(self) -> str:
+        layout, of_vis = self.layout, 2.0 * self.layout.limits.reach
         return (
-            f"{self.reason}; image-domain gridding in {self.precision} precision; subgrids of "
-            f"{layout.size} x {layout.size}, of which {2.0 * limits.reach:g} cells hold visibilities, "
-            f"{layout.w_cells:.3g} are for w, "
-            f"{layout.size - 2.0 * limits.reach - layout.w_cells:.3g} for taper and A-terms (misfit "
-            f"{layout.taper.misfit:.1e}); grid of {layout.n_grid} x {layout.n_grid}, padded by "
-            f"{layout.n_grid / self.grid_of_image.n_pixel:.3g}; {layers}; {plan.n_item} items of "
-            f"{n_vis / plan.n_item:.3g} visibilities; none left out"
+            f"image-domain gridding in {self.precision} precision; subgrids of "
+            f"{layout.size} x {layout.size}, of which {of_vis:g} cells hold visibilities, "
+            f"{layout.w_cells:.3g} are for w, {layout.size - of_vis - layout.w_cells:.3g} for taper and "
+            f"A-terms (misfit {layout.taper.misfit:.1e})"
         )
 
     def _of(self, facet: Facet) -> Idg:
         cells = self._aterm_support * facet.grid.n_pixel / self.grid_of_image.n_pixel
-        return Idg(
-            self.rows, facet.grid, backend=self.backend, precision=self.precision, aterm_support=cells,
-            memory_limit=self._memory_limit, **self._asked,
-        )  # fmt: skip
+        return self._alike(facet, aterm_support=cells)
+
+    def _engine(self) -> EngineMaker:
+        if self.backend == "cpu":
+            from rime_kernels.idg.cpu import engine
+
+            return engine.IdgCpuEngine
+        from rime_kernels.idg.cuda import engine as cuda_engine
+
+        return cuda_engine.IdgCudaEngine
 
     def screens_of(self, screens: ScreensLike | None, n_stokes: int) -> Screens:
-        kind: type[np.complexfloating] = np.complex64 if self.precision == "single" else np.complex128
         shape = self._n_slot, self.rows.n_antenna, self.layout.size
         sampled = screens(*self.lm) if callable(screens) else screens
-        return make_screens(sampled, self.rows.stokes_to_corr, n_stokes, shape, kind)
-
-
-def _engine(backend: str) -> Callable[..., GridderEngine]:
-    if backend == "cpu":
-        from rime_kernels.idg.cpu import engine
-
-        return engine.IdgCpuEngine
-    from rime_kernels.idg.cuda import engine as idg_cuda
-
-    return idg_cuda.IdgCudaEngine
+        return make_screens(sampled, self.rows.stokes_to_corr, n_stokes, shape, self._complex)
 
 
 def _size(subgrid: int) -> int:

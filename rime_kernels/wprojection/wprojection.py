@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import cached_property
+from collections.abc import Sequence
 from typing import Any
-
-import numpy as np
 
 from rime_kernels.arrays import Rows
 from rime_kernels.choices import Backend, Precision
 from rime_kernels.errors import InputError
 from rime_kernels.gridding.facets import Facet
 from rime_kernels.gridding.grid import ImageGrid
-from rime_kernels.gridding.gridder import Gridder, GridderEngine, ScreensLike, layers_text
+from rime_kernels.gridding.gridder import EngineMaker, Gridder, ScreensLike
 from rime_kernels.gridding.layout import in_precision
-from rime_kernels.gridding.plan import Plan, make_plan
 from rime_kernels.gridding.screens import Screens, make_screens
 from rime_kernels.wprojection.layout import (
     COSTS,
@@ -75,6 +71,7 @@ class WProjection(Gridder):
     """
 
     engine = "wprojection"
+    layout: WProjectionLayout
 
     def __init__(
         self,
@@ -100,54 +97,40 @@ class WProjection(Gridder):
         )
         self.cost = self.layout.cost
 
-    @cached_property
-    def row_plan(self) -> Plan:
-        return make_plan(self._rows, self.layout.limits)
-
-    @cached_property
-    def grid_engine(self) -> GridderEngine:
-        return _engine(self.backend)(
-            self._rows, self.row_plan, self.grid_of_image, self.layout, single=self.precision == "single",
-            memory_limit=self._memory_limit,
-        )  # fmt: skip
-
     def _layout_for(self, single: bool, accuracy: float, supports: Sequence[int]) -> WProjectionLayout:
         return cheapest_layout(
             self._rows, self.grid_of_image, accuracy=accuracy, single=single, n_corr=self.rows.n_corr,
             costs=_costs(self.backend), supports=supports,
         )  # fmt: skip
 
-    @property
-    def plan(self) -> str:
-        layout, plan, tables = self.layout, self.row_plan, self.layout.tables
-        limits, n_vis = layout.limits, self.rows.n_row * self.rows.n_chan
-        layers = layers_text(plan.layer_w.size, limits.n_layer, limits.w_step)
+    def _method(self) -> str:
+        layout, tables = self.layout, self.layout.tables
         _, n_plane, n_w, n_d, *_ = tables.terms.shape
         summed = ", by tensor cores" if layout.by_tensor_cores else ""
         return (
-            f"{self.reason}; W-projection in {self.precision} precision; kernels of {layout.support} x "
+            f"W-projection in {self.precision} precision; kernels of {layout.support} x "
             f"{layout.support} cells, of which {layout.w_cells:.3g} are for w (misfit "
             f"{layout.taper.misfit:.1e}), from polynomials of {n_w} x {n_d} terms in {n_plane} planes of w "
-            f"(error {tables.error:.1e}){summed}; grid of {layout.n_grid} x {layout.n_grid}, padded by "
-            f"{layout.n_grid / self.grid_of_image.n_pixel:.3g}; {layers}; {plan.n_item} items of "
-            f"{n_vis / plan.n_item:.3g} visibilities; none left out"
+            f"(error {tables.error:.1e}){summed}"
         )
 
     def _of(self, facet: Facet) -> WProjection:
-        return WProjection(
-            self.rows,
-            facet.grid,
-            backend=self.backend,
-            precision=self.precision,
-            memory_limit=self._memory_limit,
-            **self._asked,
-        )
+        return self._alike(facet)
+
+    def _engine(self) -> EngineMaker:
+        if self.backend == "cpu":
+            from rime_kernels.wprojection.cpu import engine
+
+            return engine.WProjectionCpuEngine
+        from rime_kernels.wprojection.cuda import engine as cuda_engine
+
+        return cuda_engine.WProjectionCudaEngine
 
     def screens_of(self, screens: ScreensLike | None, n_stokes: int) -> Screens:
         if screens is not None:
             raise InputError("W-projection has no A-terms; take rime_kernels.idg.Idg, or engine='idg'")
-        kind: type[np.complexfloating] = np.complex64 if self.precision == "single" else np.complex128
-        return make_screens(None, self.rows.stokes_to_corr, n_stokes, (1, self.rows.n_antenna, 1), kind)
+        shape = 1, self.rows.n_antenna, 1
+        return make_screens(None, self.rows.stokes_to_corr, n_stokes, shape, self._complex)
 
 
 def _costs(backend: str) -> WProjectionCosts:
@@ -158,16 +141,6 @@ def _costs(backend: str) -> WProjectionCosts:
 
         return costs if tensor_cores.available() else costs._replace(tensor_cores=None)
     return costs
-
-
-def _engine(backend: str) -> Callable[..., GridderEngine]:
-    if backend == "cpu":
-        from rime_kernels.wprojection.cpu import engine
-
-        return engine.WProjectionCpuEngine
-    from rime_kernels.wprojection.cuda import engine as cuda_engine
-
-    return cuda_engine.WProjectionCudaEngine
 
 
 def _support(support: int) -> int:

@@ -195,8 +195,8 @@ def test_every_kernel_has_one_entry_and_one_trial() -> None:
         ("running median", "flagging/cuda/medians.py"),
         ("noise", "flagging/cuda/median_search.py"),
         ("SumThreshold", "flagging/cuda/sums.py"),
-        ("degridder", "wprojection/cuda/degrid.py"),
-        ("gridder", "wprojection/cuda/grid.py"),
+        ("degridder", "wprojection/cuda/cells.py"),
+        ("gridder", "wprojection/cuda/cells.py"),
     ],
 )
 def test_a_record_holds_for_the_text_of_its_kernel(monkeypatch, tmp_path, kernel, module) -> None:

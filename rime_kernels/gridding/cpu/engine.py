@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 from numba import get_num_threads
 from numpy.typing import NDArray
 
 from rime_kernels import check
+from rime_kernels.compile.types import Compiled
 from rime_kernels.cpu.lanes import aligned
 from rime_kernels.gridding.cpu.add import make_add
 from rime_kernels.gridding.cpu.fft import Image
@@ -66,18 +67,22 @@ class CpuLayerEngine(ABC, Generic[R]):
         """How the planes of a call become correlations."""
 
     @abstractmethod
-    def _degrid(
-        self, first: int, stop: int, w: float, grid: NDArray[np.floating], recipe: R,
-        vis: NDArray[np.floating],
-    ) -> None:  # fmt: skip
-        """Write the visibilities (n_row, n_chan, 2 n_corr) of the items first .. stop - 1 of a layer."""
+    def _loop(self, recipe: R, *, grids: bool) -> tuple[Compiled, tuple[Any, ...]]:
+        """The loop over tasks from a grid to visibilities, or from these to subgrids; what else it takes."""
 
-    @abstractmethod
-    def _fill(
+    def _run(
         self, first: int, stop: int, w: float, vis: NDArray[np.floating], weight: NDArray[np.floating] | None,
-        recipe: R, subgrids: NDArray[np.floating],
+        recipe: R, cells: NDArray[np.floating], *, grids: bool,
     ) -> None:  # fmt: skip
-        """Write the subgrids (n_item, n_plane, S, 2 S) of these items: the adjoint of `_degrid`."""
+        """Write the visibilities (n_row, n_chan, 2 n_corr) of the items first .. stop - 1 of a layer.
+
+        Or, the adjoint, the subgrids (n_item, n_plane, S, 2 S) of these items.
+        """
+        (loop, others), weights = self._loop(recipe, grids=grids), np.zeros((1, 1, 1))
+        loop(
+            self._tasks(first, stop), vis, weights if weight is None else weight, weight is not None,
+            self._plan, w, self._rows, *others, cells,
+        )  # fmt: skip
 
     def predict(self, image: NDArray[np.float64], screens: Screens) -> NDArray[np.complexfloating]:
         """Visibilities (n_row, n_chan, n_corr) of an image (n_stokes, N, N)."""
@@ -89,7 +94,7 @@ class CpuLayerEngine(ABC, Generic[R]):
         grid = self._image.new_grid(recipe.n_plane)
         for first, stop, w, reach in self._layers():
             self._image.to_grid(planes, w, reach, grid)
-            self._degrid(first, stop, w, grid.view(self._real), recipe, vis)
+            self._run(first, stop, w, vis, None, recipe, grid.view(self._real), grids=False)
         return vis.view(np.complex64 if self._single else np.complex128)
 
     def grid(
@@ -106,7 +111,7 @@ class CpuLayerEngine(ABC, Generic[R]):
             grid[...] = 0
             for start in range(first, stop, step):
                 end = min(start + step, stop)
-                self._fill(start, end, w, numbers, weight, recipe, subgrids)
+                self._run(start, end, w, numbers, weight, recipe, subgrids, grids=True)
                 add(start, subgrids[: end - start], self._plan, grid.view(self._real))
             began = time.perf_counter()
             self._image.from_grid(grid, w, reach, planes)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
+from rime_kernels.compile.types import Compiled
 from rime_kernels.cpu.lanes import copied
 from rime_kernels.gridding.cpu.engine import CpuLayerEngine
 from rime_kernels.gridding.cpu.fft import Image
@@ -13,7 +16,7 @@ from rime_kernels.gridding.plan import Plan, SortedRows, on_grid
 from rime_kernels.gridding.screens import Screens
 from rime_kernels.gridding.taper import pixels
 from rime_kernels.idg.cpu.dft import tables
-from rime_kernels.idg.cpu.items import IdgRecipe, ItemChannels, Pixels, make_degrid, make_grid
+from rime_kernels.idg.cpu.items import IdgRecipe, ItemChannels, Pixels, make_tasks
 from rime_kernels.idg.cpu.sums import run_ends
 from rime_kernels.idg.layout import IdgLayout
 
@@ -33,24 +36,9 @@ class IdgCpuEngine(CpuLayerEngine[IdgRecipe]):
         longest = int((ends - np.arange(ends.size)).max())
         self._channels = ItemChannels(rows.scale, ends, longest)
 
-    def _degrid(
-        self, first: int, stop: int, w: float, grid: NDArray[np.floating], recipe: IdgRecipe,
-        vis: NDArray[np.floating],
-    ) -> None:  # fmt: skip
-        make_degrid(self._single, recipe.n_sum)(
-            self._tasks(first, stop), grid, self._plan, w, self._rows, self._channels, self._pixels[-1],
-            recipe, vis,
-        )  # fmt: skip
-
-    def _fill(
-        self, first: int, stop: int, w: float, vis: NDArray[np.floating], weight: NDArray[np.floating] | None,
-        recipe: IdgRecipe, subgrids: NDArray[np.floating],
-    ) -> None:  # fmt: skip
-        weights = np.zeros((1, 1, 1)) if weight is None else weight
-        make_grid(self._single, recipe.n_sum)(
-            self._tasks(first, stop), vis, weights, weight is not None, self._plan, w, self._rows,
-            self._channels, self._pixels[1], recipe, subgrids,
-        )  # fmt: skip
+    def _loop(self, recipe: IdgRecipe, *, grids: bool) -> tuple[Compiled, tuple[Any, ...]]:
+        others = self._channels, self._pixels[1 if grids else -1], recipe
+        return make_tasks(self._single, recipe.n_sum, grids), others
 
     def _make_pixels(self, sign: int) -> Pixels:
         """The pixels that all subgrids have; `sign` is that of their transforms."""

@@ -16,7 +16,7 @@ from numba import prange
 from numpy.typing import NDArray
 
 from rime_kernels.compile.jit import inner_function, loop
-from rime_kernels.compile.types import Array, NumbaType, Pointer, Record, Vector
+from rime_kernels.compile.types import Array, Compiled, NumbaType, Pointer, Vector
 from rime_kernels.cpu.brightness import workspace
 from rime_kernels.cpu.simd import ahead, n_lanes, pointer, size, zeros
 from rime_kernels.gridding.cpu.correlations import CorrelationEpilogue, make_epilogue, read, write
@@ -164,171 +164,123 @@ def _fill_run(
     )  # fmt: skip
 
 
-@inner_function
-def _item_sums(
-    item: int, plan: Plan, rows: SortedRows, channels: ItemChannels, pixels: Pixels,
-    epilogue: CorrelationEpilogue,
-    planes: Pointer, phasors: Pointer, sums: Pointer, vis: Pointer, real: NumbaType, lanes_like: Vector,
-    wide: Vector,
-) -> None:  # fmt: skip
-    """The visibilities of an item from its planes."""
-    coordinates, n_sum, sign = _coordinates(pixels), epilogue.n_sum, real(1 - 2 * plan.flip[item])
-    # Four channels at a time while their sums fit registers: pixels are then read half as often as with two.
-    n_vector, at_once = pixels.size**2 // size(lanes_like), 4 if size(wide) <= 2 * size(lanes_like) else 2
-    first, end = plan.first_chan[item], plan.first_chan[item] + plan.n_chan[item]
-    for r in range(plan.first_row[item], plan.first_row[item] + plan.n_row[item]):
-        c, row = first, np.int64(rows.order[r])
-        while c < end:
-            stop = min(channels.run_end[c], end)
-            _fill_run(rows, channels, plan, item, r, c, stop, coordinates, pixels.size, phasors, lanes_like)
-            for k in range(c, stop, at_once):
-                # Behind the last channels of a run phasors are not carried on: the next run makes its own.
-                more, offset = k + at_once < stop, 2 * n_sum * (k - c)
-                if at_once == 4:
-                    sum_pixels_of_4(n_vector, phasors, planes, more, sums, offset, lanes_like, wide)
-                else:
-                    sum_pixels(n_vector, phasors, planes, more, sums, offset, lanes_like, wide)
-            for k in range(c, stop):
-                # The phase of the image's centre is that of all pixels: it is applied to the sum.
-                cos, sin = _cos_sin(rows.shift[r] * channels.scale[k])
-                there = ahead(vis, 2 * epilogue.n_corr * (row * channels.scale.size + k))
-                write(ahead(sums, 2 * n_sum * (k - c)), epilogue, sign, real(cos), real(sin), there)
-            c = stop
+def _make_item(grids: bool) -> Compiled:
+    """Function that goes from the planes of an item to its visibilities, or from these to the planes."""
 
-
-@inner_function
-def _degrid_task(
-    first: int, stop: int, grid: Array, plan: Plan, layer_w: float, rows: SortedRows, channels: ItemChannels,
-    pixels: Pixels, recipe: IdgRecipe, vis: Array, real: NumbaType, lanes_like: Vector, wide: Vector,
-    half: Vector,
-    pair: Vector,
-) -> None:  # fmt: skip
-    n, n_sum, lanes = pixels.size, recipe.n_sum, size(lanes_like)
-    n2 = n * n
-    subgrids, planes = workspace(2 * n2 * recipe.n_plane, real), workspace(2 * n2 * n_sum, real)
-    scratch, phasors = workspace(4 * n * (n + lanes) + 2 * n2, real), workspace(4 * n2, real)
-    sums, element = workspace(2 * n_sum * (channels.longest + 4), real), workspace(8 * lanes, real)
-    terms, epilogue = _terms(pixels, recipe), make_epilogue(recipe.to_corr, recipe.n_sum, recipe.is_direct)
-    for item in range(first, stop):
-        _load_subgrid(
-            pointer(grid), grid.shape[1], plan, item, pixels, recipe.n_plane, pointer(subgrids),
-            pointer(scratch), lanes_like, half, pair,
-        )  # fmt: skip
-        p, q = _screens_of(recipe, terms, plan, item)
-        apply(
-            terms, plan.w[item] - layer_w, p, q, plan.flip[item], pointer(subgrids), pointer(planes),
-            pointer(element), lanes_like,
-        )  # fmt: skip
-        _item_sums(
-            item, plan, rows, channels, pixels, epilogue, pointer(planes), pointer(phasors), pointer(sums),
-            pointer(vis), real, lanes_like, wide,
-        )  # fmt: skip
-    # Used once more: Numba takes no notice of pointers to arrays.
-    subgrids[0] = planes[0] = scratch[0] = phasors[0] = sums[0] = element[0] = 0
-
-
-@functools.cache
-def make_degrid(single: bool, n_sum: int) -> Callable[..., None]:
-    """The loop over tasks, parts of the items of a layer, from the grid to visibilities."""
-    real = np.float32 if single else np.float64
-    lanes = n_lanes(real)
-    half_lanes, all_lanes = lanes // 2, n_sum * lanes
-
-    @loop
-    def degrid(
-        tasks: Array, grid: Array, plan: Plan, layer_w: float, rows: SortedRows, channels: ItemChannels,
-        pixels: Pixels, recipe: IdgRecipe, vis: Array,
+    @inner_function
+    def of_item(
+        item: int, plan: Plan, rows: SortedRows, channels: ItemChannels, pixels: Pixels,
+        epilogue: CorrelationEpilogue, planes: Pointer, phasors: Pointer, sums: Pointer, vis: Pointer,
+        weight: Pointer, has_weight: bool, real: NumbaType, lanes_like: Vector, wide: Vector,
     ) -> None:  # fmt: skip
-        for i in prange(tasks.size - 1):
-            _degrid_task(
-                tasks[i], tasks[i + 1], grid, plan, layer_w, rows, channels, pixels, recipe, vis,
-                real, zeros(real, lanes), zeros(real, all_lanes), zeros(real, half_lanes), zeros(real, 2),
-            )  # fmt: skip
+        coordinates, n_sum, sign = _coordinates(pixels), epilogue.n_sum, real(1 - 2 * plan.flip[item])
+        # Four channels at a time while their sums fit registers: pixels are read half as often as with two.
+        at_once = 4 if size(wide) <= 2 * size(lanes_like) else 2
+        n_vector, n = pixels.size**2 // size(lanes_like), pixels.size
+        first, end = plan.first_chan[item], plan.first_chan[item] + plan.n_chan[item]
+        for r in range(plan.first_row[item], plan.first_row[item] + plan.n_row[item]):
+            c, row = first, np.int64(rows.order[r])
+            while c < end:
+                stop = min(channels.run_end[c], end)
+                _fill_run(rows, channels, plan, item, r, c, stop, coordinates, n, phasors, lanes_like)
+                if not grids:
+                    for k in range(c, stop, at_once):
+                        # Behind the last channels of a run phasors are not carried on: the next run makes
+                        # its own.
+                        more, offset = k + at_once < stop, 2 * n_sum * (k - c)
+                        if at_once == 4:
+                            sum_pixels_of_4(n_vector, phasors, planes, more, sums, offset, lanes_like, wide)
+                        else:
+                            sum_pixels(n_vector, phasors, planes, more, sums, offset, lanes_like, wide)
+                for k in range(c, stop):
+                    # The phase of the image's centre is that of all pixels: it is applied to the sum.
+                    cos, sin = _cos_sin(rows.shift[r] * channels.scale[k])
+                    offset = epilogue.n_corr * (row * channels.scale.size + k)
+                    of_vis, share = ahead(vis, 2 * offset), ahead(sums, 2 * n_sum * (k - c))
+                    if grids:
+                        of_weight = ahead(weight, offset)
+                        read(of_vis, of_weight, has_weight, epilogue, sign, real(cos), real(sin), share)
+                    else:
+                        write(share, epilogue, sign, real(cos), real(sin), of_vis)
+                if grids:
+                    add_channels(n_vector, phasors, sums, stop - c, planes, lanes_like, wide)
+                c = stop
 
-    return degrid
+    return of_item
 
 
-@inner_function
-def _item_planes(
-    item: int, plan: Record, rows: SortedRows, channels: ItemChannels, pixels: Pixels,
-    epilogue: CorrelationEpilogue,
-    planes: Pointer, phasors: Pointer, shares: Pointer, vis: Pointer, weight: Pointer, has_weight: bool,
-    real: NumbaType, lanes_like: Vector, wide: Vector,
-) -> None:  # fmt: skip
-    """The planes of an item from its visibilities."""
-    coordinates, sign = _coordinates(pixels), real(1 - 2 * plan.flip[item])
-    n_vector, first, end = pixels.size**2 // size(lanes_like), plan.first_chan[item], plan.first_chan[item]
-    end += plan.n_chan[item]
-    for r in range(plan.first_row[item], plan.first_row[item] + plan.n_row[item]):
-        c, row = first, np.int64(rows.order[r])
-        while c < end:
-            stop = min(channels.run_end[c], end)
-            _fill_run(rows, channels, plan, item, r, c, stop, coordinates, pixels.size, phasors, lanes_like)
-            for k in range(c, stop):
-                cos, sin = _cos_sin(rows.shift[r] * channels.scale[k])
-                offset, share = (
-                    epilogue.n_corr * (row * channels.scale.size + k),
-                    2 * epilogue.n_sum * (k - c),
-                )
-                read(
-                    ahead(vis, 2 * offset), ahead(weight, offset), has_weight, epilogue, sign, real(cos),
-                    real(sin),
-                    ahead(shares, share),
+def _make_task(grids: bool) -> Compiled:
+    """Function that degrids or grids items from `first` to the one before `stop`.
+
+    From the cells of a grid to visibilities, or from these to subgrids, the first one that of item `begin`.
+    """
+    of_item = _make_item(grids)
+
+    @inner_function
+    def task(
+        first: int, stop: int, begin: int, vis: Array, weight: Array, has_weight: bool, plan: Plan,
+        layer_w: float, rows: SortedRows, channels: ItemChannels, pixels: Pixels, recipe: IdgRecipe,
+        cells: Array, real: NumbaType, lanes_like: Vector, wide: Vector, half: Vector, pair: Vector,
+    ) -> None:  # fmt: skip
+        n, n_plane, n_sum, lanes = pixels.size, recipe.n_plane, recipe.n_sum, size(lanes_like)
+        n2 = n * n
+        subgrids, planes = workspace(2 * n2 * n_plane, real), workspace(2 * n2 * n_sum, real)
+        scratch, phasors = workspace(4 * n * (n + lanes) + 2 * n2, real), workspace(4 * n2, real)
+        sums, element = workspace(2 * n_sum * (channels.longest + 4), real), workspace(8 * lanes, real)
+        terms, epilogue = _terms(pixels, recipe), make_epilogue(recipe.to_corr, n_sum, recipe.is_direct)
+        factors = pointer(pixels.twiddle), pointer(pixels.matrix)
+        for item in range(first, stop):
+            w, flip = plan.w[item] - layer_w, plan.flip[item]
+            p, q = _screens_of(recipe, terms, plan, item)
+            if grids:
+                # Gridding adds to the planes of one item at a time: they stay in the cache.
+                planes[:] = 0
+            else:
+                _load_subgrid(
+                    pointer(cells), cells.shape[1], plan, item, pixels, n_plane, pointer(subgrids),
+                    pointer(scratch), lanes_like, half, pair,
                 )  # fmt: skip
-            add_channels(n_vector, phasors, shares, stop - c, planes, lanes_like, wide)
-            c = stop
-
-
-@inner_function
-def _grid_task(
-    first: int, stop: int, begin: int, vis: Array, weight: Array, has_weight: bool, plan: Plan,
-    layer_w: float, rows: SortedRows, channels: ItemChannels, pixels: Pixels, recipe: IdgRecipe, out: Array,
-    real: NumbaType, lanes_like: Vector, wide: Vector, half: Vector, pair: Vector,
-) -> None:  # fmt: skip
-    n, n_sum, lanes = pixels.size, recipe.n_sum, size(lanes_like)
-    n2 = n * n
-    subgrids, planes = workspace(2 * n2 * recipe.n_plane, real), workspace(2 * n2 * n_sum, real)
-    scratch, phasors = workspace(4 * n * (n + lanes), real), workspace(4 * n2, real)
-    shares, element = workspace(2 * n_sum * (channels.longest + 2), real), workspace(8 * lanes, real)
-    terms, epilogue = _terms(pixels, recipe), make_epilogue(recipe.to_corr, recipe.n_sum, recipe.is_direct)
-    factors = pointer(pixels.twiddle), pointer(pixels.matrix)
-    for item in range(first, stop):
-        # Gridding adds to the planes of one item at a time: they stay in the cache.
-        planes[:] = 0
-        _item_planes(
-            item, plan, rows, channels, pixels, epilogue, pointer(planes), pointer(phasors), pointer(shares),
-            pointer(vis), pointer(weight), has_weight, real, lanes_like, wide,
-        )  # fmt: skip
-        p, q = _screens_of(recipe, terms, plan, item)
-        apply_adjoint(
-            terms, plan.w[item] - layer_w, p, q, plan.flip[item], pointer(planes), pointer(subgrids),
-            pointer(element), lanes_like,
-        )  # fmt: skip
-        for s in range(recipe.n_plane):
-            transform(
-                ahead(pointer(subgrids), 2 * n2 * s), 2 * n, ahead(pointer(out), 2 * n2 * ((item - begin)
-                * recipe.n_plane + s)), pointer(scratch), n, factors, pixels.sign, lanes_like, half, pair,
+                of, to = pointer(subgrids), pointer(planes)
+                apply(terms, w, p, q, flip, of, to, pointer(element), lanes_like)
+            of_item(
+                item, plan, rows, channels, pixels, epilogue, pointer(planes), pointer(phasors),
+                pointer(sums), pointer(vis), pointer(weight), has_weight, real, lanes_like, wide,
             )  # fmt: skip
-    subgrids[0] = planes[0] = scratch[0] = phasors[0] = shares[0] = element[0] = 0
+            if grids:
+                of, to = pointer(planes), pointer(subgrids)
+                apply_adjoint(terms, w, p, q, flip, of, to, pointer(element), lanes_like)
+                for s in range(n_plane):
+                    source = ahead(pointer(subgrids), 2 * n2 * s)
+                    out = ahead(pointer(cells), 2 * n2 * ((item - begin) * n_plane + s))
+                    transform(
+                        source, 2 * n, out, pointer(scratch), n, factors, pixels.sign, lanes_like, half, pair
+                    )
+        # Used once more: Numba takes no notice of pointers to arrays.
+        subgrids[0] = planes[0] = scratch[0] = phasors[0] = sums[0] = element[0] = 0
+
+    return task
 
 
 @functools.cache
-def make_grid(single: bool, n_sum: int) -> Callable[..., None]:
-    """The loop over tasks from visibilities to the subgrids of a batch, (n_item, n_plane, S, 2 S)."""
-    real = np.float32 if single else np.float64
+def make_tasks(single: bool, n_sum: int, grids: bool) -> Callable[..., None]:
+    """The loop over tasks, parts of the items of a layer: from visibilities to subgrids, or a grid to them.
+
+    `cells` are subgrids (n_item, n_plane, S, 2 S) of the items from the first one on, or the layer's grid.
+    """
+    real, task = np.float32 if single else np.float64, _make_task(grids)
     lanes = n_lanes(real)
     half_lanes, all_lanes = lanes // 2, n_sum * lanes
 
     @loop
-    def grid(
+    def of_tasks(
         tasks: Array, vis: Array, weight: Array, has_weight: bool, plan: Plan, layer_w: float,
-        rows: SortedRows, channels: ItemChannels, pixels: Pixels, recipe: IdgRecipe, out: Array,
+        rows: SortedRows, channels: ItemChannels, pixels: Pixels, recipe: IdgRecipe, cells: Array,
     ) -> None:  # fmt: skip
         for i in prange(tasks.size - 1):
-            _grid_task(
+            task(
                 tasks[i], tasks[i + 1], tasks[0], vis, weight, has_weight, plan, layer_w, rows, channels,
-                pixels, recipe, out, real, zeros(real, lanes), zeros(real, all_lanes),
+                pixels, recipe, cells, real, zeros(real, lanes), zeros(real, all_lanes),
                 zeros(real, half_lanes), zeros(real, 2),
             )  # fmt: skip
 
-    return grid
+    return of_tasks

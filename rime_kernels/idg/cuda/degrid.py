@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import functools
 
-from numba import int64, uint32, uint64
+from numba import uint32, uint64
 
 from rime_kernels import device
-from rime_kernels.compile.types import (
-    Array,
-    Compiled,
-    DeviceKernel,
-    Module,
-    Pointer,
-    Scalar,
-)
+from rime_kernels.compile.types import Array, Compiled, DeviceKernel, Module, Pointer, Scalar
 from rime_kernels.idg.cuda.parts import (
     IdgKernel,
     TaskKind,
+    TaskTables,
     joined,
     make_next,
     make_read,
@@ -41,14 +35,12 @@ def make_degrid(kernel: IdgKernel, n_corr: int, compact: bool) -> DeviceKernel:
 
     @device.kernel(kernel.shape.max_register)
     def degrid(
-        n_task: Scalar, first_item: int, n_item: int, most_c: float, items: Array, w_item: Array,
-        start: Array, first_chan: Array, n_chan: Array, first_task: Array, uvw: Array, order: Array,
-        shift: Array, scale: Array, to_corr: Array, curvature: Array, sums: Pointer, vis: Array,
+        n_task: Scalar, first_item: int, n_item: int, most_c: float, tables: TaskTables, to_corr: Array,
+        curvature: Array, sums: Pointer, vis: Array,
     ) -> None:  # fmt: skip
         of_block(
-            uint32(cuda.blockIdx.x), n_task, first_item, n_item, most_c, items, w_item, start, first_chan,
-            n_chan, first_task, uvw, order, shift, scale, to_corr, curvature, sums, vis,
-        )  # fmt: skip
+            uint32(cuda.blockIdx.x), n_task, first_item, n_item, most_c, tables, to_corr, curvature, sums, vis
+        )
 
     return degrid
 
@@ -65,9 +57,8 @@ def _make_of_block(kernel: IdgKernel, k: int, n_corr: int, compact: bool) -> Com
 
     @joined
     def of_block(
-        block: Scalar, n_task: Array, first_item: int, n_item: int, most_c: Scalar, items: Array,
-        w_item: Array, start: Array, first_chan: Array, n_chan: Array, first_task: Array, uvw: Array,
-        order: Array, shift: Array, scale: Array, to_corr: Array, curvature: Array, sums: Pointer, vis: Array,
+        block: Scalar, n_task: Array, first_item: int, n_item: int, most_c: Scalar, tables: TaskTables,
+        to_corr: Array, curvature: Array, sums: Pointer, vis: Array,
     ) -> None:  # fmt: skip
         n = uint32(n_task[k])
         n_here = uint32((n + uint32(n_thread - 1)) // uint32(n_thread))
@@ -76,14 +67,11 @@ def _make_of_block(kernel: IdgKernel, k: int, n_corr: int, compact: bool) -> Com
             task = uint32(block * uint32(n_thread) + uint32(cuda.threadIdx.x))
             # No barrier follows: threads behind the last task have nothing to do.
             if task < n:
-                of_kind(
-                    task, first_item, n_item, most_c, items, w_item, start, first_chan, n_chan, first_task,
-                    uvw, order, shift, scale, to_corr, curvature, sums, vis,
-                )  # fmt: skip
+                of_kind(task, first_item, n_item, most_c, tables, to_corr, curvature, sums, vis)
         elif rest is not None:
             rest(
-                uint32(block - n_here), n_task, first_item, n_item, most_c, items, w_item, start, first_chan,
-                n_chan, first_task, uvw, order, shift, scale, to_corr, curvature, sums, vis,
+                uint32(block - n_here), n_task, first_item, n_item, most_c, tables, to_corr, curvature, sums,
+                vis,
             )  # fmt: skip
 
     return of_block
@@ -104,9 +92,8 @@ def _make_of_kind(kernel: IdgKernel, k: int, n_corr: int, compact: bool) -> Comp
 
     @joined
     def of_kind(
-        task: int, first_item: int, n_item: int, most_c: Scalar, items: Array, w_item: Array,
-        start: Array, first_chan: Array, n_chan: Array, first_task: Array, uvw: Array, order: Array,
-        shift: Array, scale: Array, to_corr: Array, curvature: Array, sums: Pointer, vis: Array,
+        task: int, first_item: int, n_item: int, most_c: Scalar, tables: TaskTables, to_corr: Array,
+        curvature: Array, sums: Pointer, vis: Array,
     ) -> None:  # fmt: skip
         total = cuda.local.array(n_total, real)
         abd = cuda.local.array(n_coef, real)
@@ -116,10 +103,8 @@ def _make_of_kind(kernel: IdgKernel, k: int, n_corr: int, compact: bool) -> Comp
         p = cuda.local.array(n_value, real)
         q = cuda.local.array(n_value, real)
         out = cuda.local.array(n_out, real)
-        here = first_task[k, first_item] + int64(task)
-        item = find(first_task, k, here, first_item, n_item)
-        local = here - first_task[k, item]
-        coefficients(k, item, local, most_c, items, w_item, first_chan, n_chan, uvw, scale, abd)
+        item, local = find(tables.first_task, k, task, first_item, n_item)
+        coefficients(k, item, local, most_c, tables, abd)
         for j in range(n_total):
             total[j] = real(0)
         of_item = uint64(item - first_item) * uint64(n_pixel * n_value)
@@ -143,10 +128,7 @@ def _make_of_kind(kernel: IdgKernel, k: int, n_corr: int, compact: bool) -> Comp
                     x += real(1)
                 pixel += uint32(n_step)
             end += uint32(size)
-        finish(
-            k, item, local, first_item, items, start, first_chan, n_chan, order, shift, scale, to_corr,
-            total, p, out, vis,
-        )  # fmt: skip
+        finish(k, item, local, first_item, tables, to_corr, total, p, out, vis)
 
     return of_kind
 

@@ -8,10 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rime_kernels import device
-from rime_kernels.compile.types import (
-    DeviceArray,
-    DeviceKernel,
-)
+from rime_kernels.compile.types import DeviceArray, DeviceKernel
 from rime_kernels.gridding.cuda import planes as planes_cuda
 from rime_kernels.gridding.cuda.engine import Batch, CudaLayerEngine, GriddingCall, Visibilities
 from rime_kernels.gridding.cuda.fft import transform
@@ -52,29 +49,31 @@ class IdgCudaEngine(CudaLayerEngine[_Call]):
 
     def _degrid(self, call: _Call, w: float, batch: Batch, vis: Visibilities) -> None:
         split = subgrids_cuda.make_split(self._layout.size, call.n_plane)
-        items, sums = self._sums.items, self._pixel_sums(call, batch)
-        subgrids, n_pixel = self._subgrids(call, batch), batch.n_item * self._layout.size**2
-        self._launch(split, n_pixel, batch.n_item, batch.first, items, call.grid, subgrids)
+        sums, subgrids = self._pixel_sums(call, batch), self._subgrids(call, batch)
+        n_pixel = batch.n_item * self._layout.size**2
+        self._launch(split, n_pixel, batch.n_item, batch.first, self._sums.items, call.grid, subgrids)
         transform(subgrids, self._stream, inverse=False)
-        self._launch(
-            apply_cuda.make_apply(call.key), n_pixel, batch.n_item, batch.first, w, items, self._sums.w,
-            self._curvature, self._taper, call.screens, subgrids, sums,
-        )  # fmt: skip
+        self._apply(call, w, batch, subgrids, sums, adjoint=False)
         self._sums.degrid(batch, sums, call.to_corr, vis.values, compact=vis.compact)
 
     def _add(self, call: _Call, layer: int, batch: Batch, vis: Visibilities) -> None:
         sums, subgrids = self._pixel_sums(call, batch), self._subgrids(call, batch)
         self._sums.grid(batch, vis.values, vis.weight, call.to_corr, sums, compact=vis.compact)
-        self._launch(
-            apply_cuda.make_apply_adjoint(call.key), batch.n_item * self._layout.size**2, batch.n_item,
-            batch.first, float(self._plan.layer_w[layer]), self._sums.items, self._sums.w, self._curvature,
-            self._taper, call.screens, sums, subgrids,
-        )  # fmt: skip
+        self._apply(call, float(self._plan.layer_w[layer]), batch, subgrids, sums, adjoint=True)
         transform(subgrids, self._stream, inverse=True)
         first, last = (int(self._tiles.layer_start[k]) for k in (layer, layer + 1))
         subgrids_cuda.make_add(self._single)[
             (last - first, call.n_plane), subgrids_cuda.TILE**2, self._stream
         ](batch.n_item, batch.first, first, *self._tiles_there, subgrids, call.grid)
+
+    def _apply(
+        self, call: _Call, w: float, batch: Batch, subgrids: DeviceArray, sums: DeviceArray, *, adjoint: bool
+    ) -> None:
+        self._launch(
+            apply_cuda.make_apply(call.key, adjoint), batch.n_item * self._layout.size**2, batch.n_item,
+            batch.first, w, self._sums.items, self._sums.w, self._curvature, self._taper, call.screens,
+            subgrids, sums,
+        )  # fmt: skip
 
     def _clear(self, call: _Call) -> None:
         launch_plane(planes_cuda.make_clear(self._single), self._n_grid, self._stream, call.grid)

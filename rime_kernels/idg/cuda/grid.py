@@ -7,14 +7,7 @@ import functools
 from numba import uint32, uint64
 
 from rime_kernels import device
-from rime_kernels.compile.types import (
-    Array,
-    Compiled,
-    DeviceKernel,
-    Module,
-    Pointer,
-    Scalar,
-)
+from rime_kernels.compile.types import Array, Compiled, DeviceKernel, Module, Pointer, Scalar
 from rime_kernels.idg.cuda.parts import (
     IdgKernel,
     TaskKind,

@@ -17,6 +17,7 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numba import float32, float64, types
@@ -93,6 +94,21 @@ def idg_shape(single: bool, n_sum: int) -> IdgShape:
         n_chan=8 if few else 4, n_other=4 if few else 2, n_sine=1, n_thread=n_thread, n_pixel=2,
         n_grid_thread=n_thread,
     )  # fmt: skip
+
+
+class TaskTables(NamedTuple):
+    """Items, their tasks (`tasks.Tasks`) and rows, on the device."""
+
+    items: Array
+    w_item: Array
+    start: Array
+    first_chan: Array
+    n_chan: Array
+    first_task: Array
+    uvw: Array
+    order: Array
+    shift: Array
+    scale: Array
 
 
 @dataclass(frozen=True)

@@ -24,20 +24,13 @@ from rime_kernels.compile.types import (
     Scalar,
 )
 from rime_kernels.gridding import scalars
-from rime_kernels.gridding.cuda.items import (
-    FIRST_CHAN,
-    FIRST_ROW,
-    FLIP,
-    N_CHAN,
-    N_ROW,
-    X,
-    Y,
-)
+from rime_kernels.gridding.cuda.items import FIRST_CHAN, FIRST_ROW, FLIP, N_CHAN, N_ROW, X, Y
 from rime_kernels.gridding.cuda.planes import turn_function
 from rime_kernels.gridding.plan import Plan
 from rime_kernels.idg.cuda.parts import (
     IdgShape,
     TaskKind,
+    TaskTables,
     joined,
     make_read,
     make_write,
@@ -135,19 +128,25 @@ def _where(
 
 @functools.cache
 def make_find() -> Compiled:
-    """Function that gives the item of a task, both counted from the plan's first."""
+    """Function that gives the item of a task, and the task's number in it.
+
+    Tasks are counted from the first one of the batch, items from the plan's first.
+    """
 
     @device.inline
-    def find(first_task: Array, row_of_kind: Scalar, task: int, first_item: int, n_item: int) -> Scalar:
+    def find(
+        first_task: Array, row_of_kind: Scalar, task: int, first_item: int, n_item: int
+    ) -> tuple[Scalar, Scalar]:
+        here = first_task[row_of_kind, first_item] + int64(task)
         # Tasks ascend with items: bisection takes log2(n_item) reads a thread.
         low, high = int64(first_item), int64(first_item) + n_item
         while high - low > 1:
             middle = (low + high) // 2
-            if first_task[row_of_kind, middle] <= task:
+            if first_task[row_of_kind, middle] <= here:
                 low = middle
             else:
                 high = middle
-        return low
+        return low, here - first_task[row_of_kind, low]
 
     return find
 
@@ -163,14 +162,14 @@ def make_coefficients(kernel: TaskKernel) -> Compiled:
 
     @joined
     def coefficients(
-        row_of_kind: Scalar, item: Scalar, local: int, most_c: Scalar, items: Array, w_item: Array,
-        first_chan: Array, n_chan: Array, uvw: Array, scale: Array, abd: Array,
-    ) -> None:  # fmt: skip
-        chans, first = n_chan[row_of_kind, item], first_chan[row_of_kind, item]
+        row_of_kind: Scalar, item: Scalar, local: int, most_c: Scalar, tables: TaskTables, abd: Array
+    ) -> None:
+        items, uvw, scale = tables.items, tables.uvw, tables.scale
+        chans, first = tables.n_chan[row_of_kind, item], tables.first_chan[row_of_kind, item]
         cell_x, cell_y = float64(items[item, X]), float64(items[item, Y])
         for k in range(n_coef // 4):
             row, chan = _where(even, n, local, k, items[item, FIRST_ROW], items[item, N_ROW], chans)
-            s, w_cell = scale[first + min(chan, chans - 1)], w_item[item]
+            s, w_cell = scale[first + min(chan, chans - 1)], tables.w_item[item]
             if even:
                 # The middle of the task's channels; then half a step, without the subgrid's middle.
                 s = scale[first]
@@ -208,11 +207,10 @@ def make_finish(kernel: TaskKernel, n_corr: int, compact: bool, part: int = 0) -
 
     @joined
     def finish(
-        row_of_kind: Scalar, item: Scalar, local: int, first_item: int, items: Array, start: Array,
-        first_chan: Array, n_chan: Array, order: Array, shift: Array, scale: Array, to_corr: Array,
+        row_of_kind: Scalar, item: Scalar, local: int, first_item: int, tables: TaskTables, to_corr: Array,
         total: Array, v: Array, out: Array, vis: Array,
     ) -> None:  # fmt: skip
-        chans = n_chan[row_of_kind, item]
+        items, chans = tables.items, tables.n_chan[row_of_kind, item]
         sign = real(-1) if items[item, FLIP] else real(1)
         for side in range(n_each):
             k = part
@@ -229,8 +227,8 @@ def make_finish(kernel: TaskKernel, n_corr: int, compact: bool, part: int = 0) -
                         re, im = re - more * total[of_s + 1], im + more * total[of_s]
                     # A flipped item was predicted at -(u, v, w): its visibilities are the conjugates.
                     v[2 * s], v[2 * s + 1] = re, sign * im
-                chan += first_chan[row_of_kind, item]
-                cos, sin = cos_sin(shift[row] * scale[chan])
+                chan += tables.first_chan[row_of_kind, item]
+                cos, sin = cos_sin(tables.shift[row] * tables.scale[chan])
                 for c in range(n_corr):
                     re, im = real(0), real(0)
                     for s in range(n_sum):
@@ -238,15 +236,12 @@ def make_finish(kernel: TaskKernel, n_corr: int, compact: bool, part: int = 0) -
                         re += z.real * v[2 * s] - z.imag * v[2 * s + 1]
                         im += z.real * v[2 * s + 1] + z.imag * v[2 * s]
                     out[2 * c], out[2 * c + 1] = re * cos - im * sin, im * cos + re * sin
-                to = address(row, chan, item, first_item, items, start, order, scale.size)
+                to = address(row, chan, item, first_item, tables)
                 write(vis, to * (2 * n_corr), 0, out)
         # Recursion at compile time instead of a loop: `part` is a constant, so that `total` stays in
         # registers.
         if rest is not None:
-            rest(
-                row_of_kind, item, local, first_item, items, start, first_chan, n_chan, order, shift, scale,
-                to_corr, total, v, out, vis,
-            )  # fmt: skip
+            rest(row_of_kind, item, local, first_item, tables, to_corr, total, v, out, vis)
 
     return finish
 
@@ -269,20 +264,17 @@ def make_prepare(kernel: TaskKernel, n_corr: int, compact: bool, has_weight: boo
     @device.kernel(0)
     def prepare(
         row_of_kind: int, n_task: int, of_coef: int, of_part: int, first_item: int, n_item: int,
-        most_c: float, items: Array, w_item: Array, start: Array, first_chan: Array, n_chan: Array,
-        first_task: Array, uvw: Array, order: Array, shift: Array, scale: Array, to_corr: Array, vis: Array,
-        weight: Array, coef: Scalar, parts: Array,
+        most_c: float, tables: TaskTables, to_corr: Array, vis: Array, weight: Array, coef: Scalar,
+        parts: Array,
     ) -> None:  # fmt: skip
         v = cuda.local.array(n_here, real)
         z = cuda.local.array(n_given, real)
         w = cuda.local.array(n_corr, real)
         abd = cuda.local.array(n_coef, real)
-        i = cuda.grid(1)
+        items, n_chan, i = tables.items, tables.n_chan, cuda.grid(1)
         while i < n_task * n_part:
             task, part = i // n_part, i % n_part
-            here = first_task[row_of_kind, first_item] + task
-            item = find(first_task, row_of_kind, here, first_item, n_item)
-            local = here - first_task[row_of_kind, item]
+            item, local = find(tables.first_task, row_of_kind, task, first_item, n_item)
             first_row, n_row, chans = items[item, FIRST_ROW], items[item, N_ROW], n_chan[row_of_kind, item]
             sign = real(-1) if items[item, FLIP] else real(1)
             for j in range(n_here):
@@ -293,9 +285,9 @@ def make_prepare(kernel: TaskKernel, n_corr: int, compact: bool, has_weight: boo
                     k = n // 2 + part if side == 0 else n // 2 - 1 - part
                 row, chan = _where(even, n, local, k, first_row, n_row, chans)
                 if chan < chans:
-                    chan += first_chan[row_of_kind, item]
-                    cos, sin = cos_sin(shift[row] * scale[chan])
-                    to = address(row, chan, item, first_item, items, start, order, scale.size)
+                    chan += tables.first_chan[row_of_kind, item]
+                    cos, sin = cos_sin(tables.shift[row] * tables.scale[chan])
+                    to = address(row, chan, item, first_item, tables)
                     read(vis, to * n_given, z)
                     if has_weight:
                         read_weight(weight, to * n_corr, w)
@@ -321,9 +313,7 @@ def make_prepare(kernel: TaskKernel, n_corr: int, compact: bool, has_weight: boo
             write(parts, of_part + int64(i) * n_here, 0, v)
             # One thread of a task writes the coefficients that all its parts share.
             if part == 0:
-                coefficients(
-                    row_of_kind, item, local, most_c, items, w_item, first_chan, n_chan, uvw, scale, abd
-                )
+                coefficients(row_of_kind, item, local, most_c, tables, abd)
                 write_coef(coef, of_coef + int64(task) * n_coef, 0, abd)
             i += cuda.gridsize(1)
 
@@ -339,19 +329,11 @@ def _address_function(compact: bool) -> Compiled:
     """Function that gives the place of a visibility among all, or among those of the batch."""
 
     @device.inline
-    def address(
-        row: int,
-        chan: Scalar,
-        item: Scalar,
-        first_item: int,
-        items: Array,
-        start: Array,
-        order: Array,
-        n_chan: Array,
-    ) -> Scalar:
+    def address(row: int, chan: Scalar, item: Scalar, first_item: int, tables: TaskTables) -> Scalar:
         if compact:
+            items, start = tables.items, tables.start
             of_item = (row - items[item, FIRST_ROW]) * int64(items[item, N_CHAN])
             return start[item] - start[first_item] + of_item + (chan - items[item, FIRST_CHAN])
-        return int64(order[row]) * n_chan + chan
+        return int64(tables.order[row]) * tables.scale.size + chan
 
     return address

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rime_kernels.compile.types import Compiled
 from rime_kernels.cpu.lanes import copied
 from rime_kernels.gridding.cpu.engine import CpuLayerEngine
 from rime_kernels.gridding.cpu.fft import Image
 from rime_kernels.gridding.grid import ImageGrid
 from rime_kernels.gridding.plan import Plan, SortedRows, on_grid
 from rime_kernels.gridding.screens import Screens
-from rime_kernels.wprojection.cpu.items import Kernels, make_degrid, make_grid
+from rime_kernels.wprojection.cpu.items import Kernels, make_tasks
 from rime_kernels.wprojection.layout import LANES, WProjectionLayout
 
 
@@ -49,21 +50,6 @@ class WProjectionCpuEngine(CpuLayerEngine[WProjectionRecipe]):
         parts = copied(np.stack([matrix.real, matrix.imag], axis=-1), self._real)
         return WProjectionRecipe(screens.n_plane, parts, bool(np.array_equal(matrix, np.eye(len(matrix)))))
 
-    def _degrid(
-        self, first: int, stop: int, w: float, grid: NDArray[np.floating], recipe: WProjectionRecipe,
-        vis: NDArray[np.floating],
-    ) -> None:  # fmt: skip
-        make_degrid(self._single, self._lanes)(
-            self._tasks(first, stop), grid, self._plan, w, self._rows, self._kernels, recipe.to_corr,
-            recipe.is_direct, vis,
-        )  # fmt: skip
-
-    def _fill(
-        self, first: int, stop: int, w: float, vis: NDArray[np.floating], weight: NDArray[np.floating] | None,
-        recipe: WProjectionRecipe, subgrids: NDArray[np.floating],
-    ) -> None:  # fmt: skip
-        weights = np.zeros((1, 1, 1)) if weight is None else weight
-        make_grid(self._single, self._lanes)(
-            self._tasks(first, stop), vis, weights, weight is not None, self._plan, w, self._rows,
-            self._kernels, recipe.to_corr, recipe.is_direct, subgrids,
-        )  # fmt: skip
+    def _loop(self, recipe: WProjectionRecipe, *, grids: bool) -> tuple[Compiled, tuple[Any, ...]]:
+        others = self._kernels, recipe.to_corr, recipe.is_direct
+        return make_tasks(self._single, self._lanes, grids), others

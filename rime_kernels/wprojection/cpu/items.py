@@ -18,7 +18,7 @@ from numba import prange
 from numpy.typing import NDArray
 
 from rime_kernels.compile.jit import inner_function, loop, vector_function
-from rime_kernels.compile.types import Array, NumbaType, Pointer, Scalar, Vector
+from rime_kernels.compile.types import Array, Compiled, NumbaType, Pointer, Scalar, Vector
 from rime_kernels.cpu.brightness import workspace
 from rime_kernels.cpu.simd import ahead, dot, fma, lane, load, pointer, size, spread, store, zeros
 from rime_kernels.gridding.cpu.correlations import make_epilogue, read, write
@@ -99,11 +99,8 @@ def _kernel(
         of_re, of_im = load(terms, offset - 2 * n, lanes_like), load(terms, offset - n, lanes_like)
         for _ in range(1, n_d):
             offset -= 2 * n
-            of_re, of_im = (
-                fma(of_re, zs, load(terms, offset - 2 * n, lanes_like)), fma(of_im, zs, load(terms,
-                offset - n,
-                lanes_like))
-            )  # fmt: skip
+            of_re = fma(of_re, zs, load(terms, offset - 2 * n, lanes_like))
+            of_im = fma(of_im, zs, load(terms, offset - n, lanes_like))
         re, im = fma(re, ts, of_re), fma(im, ts, of_im)
     return re, im
 
@@ -193,113 +190,80 @@ def _store_block(block: Pointer, n: int, stride: int, n_plane: int, out: Pointer
                 out[to + 2 * x], out[to + 2 * x + 1] = block[offset + x], block[offset + n * stride + x]
 
 
-@inner_function
-def _degrid_task(
-    first: int, stop: int, grid: Array, plan: Plan, layer_w: float, rows: SortedRows, kernels: Kernels,
-    to_corr: Array, is_direct: bool, vis: Array, real: NumbaType, lanes_like: Vector, four: Vector,
-) -> None:  # fmt: skip
-    n, n_plane, n_grid, n_chan = kernels.block, grid.shape[0], grid.shape[1], rows.scale.size
-    # Rows of a block are read as whole vectors, which may reach behind the block: these cells are 0.
-    stride = n + size(lanes_like)
-    block, sums = workspace(2 * n_plane * n * stride, real), workspace(2 * n_plane, real)
-    of_v, epilogue = workspace(2 * size(lanes_like), real), make_epilogue(to_corr, n_plane, is_direct)
-    # The cells behind the rows' ends are never copied: they stay 0.
-    block[:] = 0
-    for item in range(first, stop):
-        x0, y0 = plan.x[item] - n // 2 + n_grid, plan.y[item] - n // 2 + n_grid
-        _load_block(pointer(grid), n_grid, x0, y0, n, stride, n_plane, pointer(block))
-        sign = real(1 - 2 * plan.flip[item])
-        for r in range(plan.first_row[item], plan.first_row[item] + plan.n_row[item]):
-            row = np.int64(rows.order[r])
-            for c in range(plan.first_chan[item], plan.first_chan[item] + plan.n_chan[item]):
-                place = _place(rows, kernels, plan, item, r, c, layer_w, real)
-                _sum_block(
-                    pointer(block),
-                    stride,
-                    n_plane,
-                    kernels,
-                    place,
-                    pointer(of_v),
-                    pointer(sums),
-                    lanes_like,
-                    four,
-                )
-                there = ahead(pointer(vis), 2 * epilogue.n_corr * (row * n_chan + c))
-                write(pointer(sums), epilogue, sign, place.cos, place.sin, there)
-    # Used once more: Numba takes no notice of pointers to arrays.
-    block[0] = sums[0] = of_v[0] = 0
+def _make_task(grids: bool) -> Compiled:
+    """Function that degrids or grids items from `first` to the one before `stop`.
 
+    From the cells of a grid to visibilities, or from these to blocks, the first one that of item `begin`.
+    """
 
-@functools.cache
-def make_degrid(single: bool, n_lane: int) -> Callable[..., None]:
-    """The loop over tasks, parts of the items of a layer, from the grid to visibilities."""
-    real = np.float32 if single else np.float64
-
-    @loop
-    def degrid(
-        tasks: Array, grid: Array, plan: Plan, layer_w: float, rows: SortedRows, kernels: Kernels,
-        to_corr: Array, is_direct: bool, vis: Array,
+    @inner_function
+    def task(
+        first: int, stop: int, begin: int, vis: Array, weight: Array, has_weight: bool, plan: Plan,
+        layer_w: float, rows: SortedRows, kernels: Kernels, to_corr: Array, is_direct: bool, cells: Array,
+        real: NumbaType, lanes_like: Vector, four: Vector,
     ) -> None:  # fmt: skip
-        for i in prange(tasks.size - 1):
-            _degrid_task(
-                tasks[i], tasks[i + 1], grid, plan, layer_w, rows, kernels, to_corr, is_direct, vis, real,
-                zeros(real, n_lane), zeros(real, 4),
-            )  # fmt: skip
-
-    return degrid
-
-
-@inner_function
-def _grid_task(
-    first: int, stop: int, begin: int, vis: Array, weight: Array, has_weight: bool, plan: Plan,
-    layer_w: float, rows: SortedRows, kernels: Kernels, to_corr: Array, is_direct: bool, out: Array,
-    real: NumbaType, lanes_like: Vector,
-) -> None:  # fmt: skip
-    n, n_plane, n_chan = kernels.block, out.shape[1], rows.scale.size
-    stride = n + size(lanes_like)
-    block, shares = workspace(2 * n_plane * n * stride, real), workspace(2 * n_plane, real)
-    of_v, epilogue = workspace(2 * size(lanes_like), real), make_epilogue(to_corr, n_plane, is_direct)
-    for item in range(first, stop):
+        n, n_plane, n_chan = kernels.block, cells.shape[1 if grids else 0], rows.scale.size
+        # Rows of a block are read as whole vectors, which may reach behind the block: these cells are 0.
+        stride = n + size(lanes_like)
+        block, planes = workspace(2 * n_plane * n * stride, real), workspace(2 * n_plane, real)
+        of_v, epilogue = workspace(2 * size(lanes_like), real), make_epilogue(to_corr, n_plane, is_direct)
+        # The cells behind the rows' ends are never copied: they stay 0.
         block[:] = 0
-        sign = real(1 - 2 * plan.flip[item])
-        for r in range(plan.first_row[item], plan.first_row[item] + plan.n_row[item]):
-            row = np.int64(rows.order[r])
-            for c in range(plan.first_chan[item], plan.first_chan[item] + plan.n_chan[item]):
-                place, offset = _place(rows, kernels, plan, item, r, c, layer_w, real), row * n_chan + c
-                read(
-                    ahead(pointer(vis), 2 * epilogue.n_corr * offset), ahead(pointer(weight),
-                    epilogue.n_corr * offset),
-                    has_weight, epilogue, sign, place.cos, place.sin, pointer(shares),
-                )  # fmt: skip
-                _add_to_block(
-                    pointer(block),
-                    stride,
-                    n_plane,
-                    kernels,
-                    place,
-                    pointer(of_v),
-                    pointer(shares),
-                    lanes_like,
-                )
-        there = ahead(pointer(out), 2 * n * n * n_plane * (item - begin))
-        _store_block(pointer(block), n, stride, n_plane, there)
-    block[0] = shares[0] = of_v[0] = 0
+        for item in range(first, stop):
+            if grids:
+                block[:] = 0
+            else:
+                n_grid = cells.shape[1]
+                x0, y0 = plan.x[item] - n // 2 + n_grid, plan.y[item] - n // 2 + n_grid
+                _load_block(pointer(cells), n_grid, x0, y0, n, stride, n_plane, pointer(block))
+            sign = real(1 - 2 * plan.flip[item])
+            for r in range(plan.first_row[item], plan.first_row[item] + plan.n_row[item]):
+                row = np.int64(rows.order[r])
+                for c in range(plan.first_chan[item], plan.first_chan[item] + plan.n_chan[item]):
+                    place = _place(rows, kernels, plan, item, r, c, layer_w, real)
+                    offset = epilogue.n_corr * (row * n_chan + c)
+                    of_vis = ahead(pointer(vis), 2 * offset)
+                    if grids:
+                        read(
+                            of_vis, ahead(pointer(weight), offset), has_weight, epilogue, sign, place.cos,
+                            place.sin, pointer(planes),
+                        )  # fmt: skip
+                        _add_to_block(
+                            pointer(block), stride, n_plane, kernels, place, pointer(of_v), pointer(planes),
+                            lanes_like,
+                        )  # fmt: skip
+                    else:
+                        _sum_block(
+                            pointer(block), stride, n_plane, kernels, place, pointer(of_v), pointer(planes),
+                            lanes_like, four,
+                        )  # fmt: skip
+                        write(pointer(planes), epilogue, sign, place.cos, place.sin, of_vis)
+            if grids:
+                there = ahead(pointer(cells), 2 * n * n * n_plane * (item - begin))
+                _store_block(pointer(block), n, stride, n_plane, there)
+        # Used once more: Numba takes no notice of pointers to arrays.
+        block[0] = planes[0] = of_v[0] = 0
+
+    return task
 
 
 @functools.cache
-def make_grid(single: bool, n_lane: int) -> Callable[..., None]:
-    """The loop over tasks from visibilities to blocks (n_item, n_plane, n, 2 n)."""
-    real = np.float32 if single else np.float64
+def make_tasks(single: bool, n_lane: int, grids: bool) -> Callable[..., None]:
+    """The loop over tasks, parts of the items of a layer: from visibilities to blocks, or a grid to them.
+
+    `cells` are blocks (n_item, n_plane, n, 2 n) of the items from the first one on, or the layer's grid.
+    """
+    real, task = np.float32 if single else np.float64, _make_task(grids)
 
     @loop
-    def grid(
+    def of_tasks(
         tasks: Array, vis: Array, weight: Array, has_weight: bool, plan: Plan, layer_w: float,
-        rows: SortedRows, kernels: Kernels, to_corr: Array, is_direct: bool, out: Array,
+        rows: SortedRows, kernels: Kernels, to_corr: Array, is_direct: bool, cells: Array,
     ) -> None:  # fmt: skip
         for i in prange(tasks.size - 1):
-            _grid_task(
+            task(
                 tasks[i], tasks[i + 1], tasks[0], vis, weight, has_weight, plan, layer_w, rows, kernels,
-                to_corr, is_direct, out, real, zeros(real, n_lane),
+                to_corr, is_direct, cells, real, zeros(real, n_lane), zeros(real, 4),
             )  # fmt: skip
 
-    return grid
+    return of_tasks

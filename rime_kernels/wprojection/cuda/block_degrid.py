@@ -9,13 +9,7 @@ from typing import Any
 from numba import complex64, float32, int32, int64, uint32, uint64
 
 from rime_kernels import device
-from rime_kernels.compile.types import (
-    Array,
-    Compiled,
-    DeviceKernel,
-    Module,
-    Scalar,
-)
+from rime_kernels.compile.types import Array, Compiled, DeviceKernel, Module, Scalar
 from rime_kernels.cuda.kernels.reductions import make_barrier, make_shuffle_xor, make_warp_reduce
 from rime_kernels.cuda.kernels.tiles import tensor_cores
 from rime_kernels.cuda.kernels.tiles.operands import make_scale
@@ -33,9 +27,13 @@ from rime_kernels.wprojection.cuda.blocks import (
 from rime_kernels.wprojection.cuda.parts import (
     N_NUMBER,
     N_PLACE,
+    ItemRows,
+    LayerNumbers,
+    Staged,
     make_locate,
     make_put_block,
     make_remainder,
+    make_wrap,
     make_write_vis,
 )
 
@@ -96,24 +94,14 @@ class DegridKernel(BlockKernel):
         return 4 * self.n_step * self.n_tile
 
     @property
-    def n_left(self) -> int:
-        """Pairs of the kernels in v of a batch."""
-        return N_STAGE * self.block
-
-    @property
     def pitch_x(self) -> int:
         """Complex numbers from one visibility to the next, of kernels in u: other banks for each."""
         return self.block + 1
 
     @property
     def n_pair(self) -> int:
-        """Pairs and complex numbers of a batch, an even number."""
+        """Pairs of a batch, kernels in v, and complex numbers, those in u."""
         return self.n_left + N_STAGE * self.pitch_x
-
-    @property
-    def dynamic_bytes(self) -> int:
-        """Bytes of dynamic shared memory: those of two batches in turn."""
-        return 2 * 8 * self.n_pair
 
     @property
     def max_register(self) -> int:
@@ -124,14 +112,14 @@ class DegridKernel(BlockKernel):
 
 @functools.cache
 def make_block_degrid(kernel: DegridKernel) -> DeviceKernel:
-    """The kernel: writes the visibilities of items, as `degrid.make_degrid` does.
+    """The kernel: writes the visibilities of items, as `cells.make_degrid` does.
 
     `inverse` is what the scale of both kernels was multiplied by.
     """
     real, n_corr, n_thread = kernel.real, kernel.n_corr, kernel.n_thread
     n_pair, n_warp, n_value = kernel.n_pair, kernel.n_warp, 4 * kernel.n_own_plane
     n_own, n_sum, n_batch_sum = kernel.n_own, 8 * kernel.n_tile, n_warp * 8 * n_value
-    before, n_place = kernel.support // 2 + kernel.reach, N_KEPT * N_STAGE
+    before, n_place = kernel.before, N_KEPT * N_STAGE
     n_of_warp = 2 * n_batch_sum
     locate = make_locate(kernel, make_put_block(before))
     evaluate = make_evaluate_block(kernel, n_warp, _stage_x(kernel), _stage_y(kernel))
@@ -142,39 +130,38 @@ def make_block_degrid(kernel: DegridKernel) -> DeviceKernel:
 
     @device.kernel(kernel.max_register, kernel.dynamic_bytes)
     def block_degrid(
-        first_item: int, first_vis: int, layer_w: float, planes_per_w: float, middle: float, n_grid: int,
-        inverse: float, items: Array, start: Array, uvw: Array, order: Array, shift: Array, scale: Array,
-        terms: Array, to_corr: Array, grid: Array, vis: Array,
+        layer: LayerNumbers, inverse: float, rows: ItemRows, terms: Array, to_corr: Array, grid: Array,
+        vis: Array,
     ) -> None:  # fmt: skip
         place = cuda.shared.array((n_place, N_PLACE), int32)
         plane = cuda.shared.array(n_place, int32)
         number = cuda.shared.array((n_place, N_NUMBER), real)
         offset = cuda.shared.array(n_place, int64)
+        staged = Staged(place, plane, number, offset)
         of_warp = cuda.shared.array(n_of_warp, real)
         # The same memory: pairs, and complex numbers behind them.
         pairs, of_x = cuda.shared.array(0, uint32), cuda.shared.array(0, complex64)
         raw, cells = cuda.local.array(n_own, real), cuda.local.array(n_own, uint32)
         sums, value = cuda.local.array(n_sum, real), cuda.local.array(n_value, real)
         numbers, words = cuda.local.array(n_number, real), cuda.local.array(n_word, uint32)
-        item, thread = int32(first_item + cuda.blockIdx.x), int32(cuda.threadIdx.x)
-        n_vis, vis_before = int32(start[item + 1] - start[item]), start[item] - int64(first_vis)
-        sign = real(1 - 2 * items[item, FLIP])
+        item, thread = int32(layer.first_item + cuda.blockIdx.x), int32(cuda.threadIdx.x)
+        n_vis = int32(rows.start[item + 1] - rows.start[item])
+        vis_before = rows.start[item] - int64(layer.first_vis)
+        sign = real(1 - 2 * rows.items[item, FLIP])
         # Later warps have less to evaluate: the last one locates, those before it write.
         in_locate = int32(n_thread - 1) - thread
         in_write = in_locate - int32(WARP) if in_locate >= int32(WARP) else in_locate + int32(n_thread - WARP)
-        x = remainder(items[item, X] - int32(before), n_grid)
-        y = remainder(items[item, Y] - int32(before), n_grid)
+        x = remainder(rows.items[item, X] - int32(before), layer.n_grid)
+        y = remainder(rows.items[item, Y] - int32(before), layer.n_grid)
         # The block is read once for all visibilities of the item; its largest number sets the scale.
-        by = load(thread, x, y, uint32(n_grid), grid, raw, cells, of_warp) * real(inverse)
+        by = load(thread, x, y, uint32(layer.n_grid), grid, raw, cells, of_warp) * real(inverse)
         n_batch, batch = (n_vis + int32(N_STAGE - 1)) // int32(N_STAGE), int32(0)
         while batch < n_batch + int32(3):
             base = batch * int32(N_STAGE)
             i = in_locate if batch % int32(2) == int32(0) else int32(2 * N_STAGE)  # two batches at once
             while i < min(int32(2 * N_STAGE), n_vis - base):
-                locate(
-                    batch % int32(N_KEPT) * int32(N_STAGE) + i, base + i, item, vis_before, layer_w,
-                    planes_per_w, middle, items, uvw, order, shift, scale, place, plane, number, offset,
-                )  # fmt: skip
+                kept = batch % int32(N_KEPT) * int32(N_STAGE)
+                locate(kept + i, base + i, item, vis_before, layer, rows, staged)
                 i += int32(n_thread)
             # ---- of the batch before this one: kernels
             base -= int32(N_STAGE)
@@ -182,7 +169,7 @@ def make_block_degrid(kernel: DegridKernel) -> DeviceKernel:
             if base >= int32(0) and base < n_vis:
                 evaluate(
                     thread, (batch - int32(1)) % int32(N_KEPT) * int32(N_STAGE),
-                    min(int32(N_STAGE), n_vis - base), terms, place, plane, number, numbers, words,
+                    min(int32(N_STAGE), n_vis - base), terms, staged, numbers, words,
                     (
                         address(pairs) + uint32(8 * n_pair) * (uint32(1) - half),
                         (uint32(1) - half) * uint32(n_pair), of_x,
@@ -204,7 +191,7 @@ def make_block_degrid(kernel: DegridKernel) -> DeviceKernel:
                 row, c = i // int32(n_corr), i % int32(n_corr)
                 j = (batch - int32(3)) % int32(N_KEPT) * int32(N_STAGE) + row
                 of = uint32(row), (uint32(1) - half) * uint32(n_batch_sum), of_warp
-                write_vis(j, c, sign, to_corr, number, offset, of, vis)
+                write_vis(j, c, sign, to_corr, staged, of, vis)
                 i += int32(n_thread)
             cuda.syncthreads()
             batch += int32(1)
@@ -311,13 +298,8 @@ def _make_load(kernel: DegridKernel) -> Compiled:
 
 def _make_read(kernel: DegridKernel) -> Compiled:
     """Function that reads cells: t and t + 4 of each step of column g, real and imaginary parts."""
-    n_each, n_group, n_tile, n_own_plane = (
-        2 * kernel.n_step,
-        kernel.n_group,
-        kernel.n_tile,
-        kernel.n_own_plane,
-    )
-    n_column = kernel.n_column
+    n_each, n_group, n_tile = 2 * kernel.n_step, kernel.n_group, kernel.n_tile
+    n_own_plane, n_column, wrap = kernel.n_own_plane, kernel.n_column, make_wrap()
 
     @device.part
     def read(thread: int, x: Scalar, y: Scalar, n_grid: int, grid: Array, raw: Array) -> None:
@@ -328,9 +310,7 @@ def _make_read(kernel: DegridKernel) -> Compiled:
         for n in range(n_tile):
             s, of_tile = first_plane + uint32(n % n_own_plane), first_column + uint32(8 * (n // n_own_plane))
             for k in range(n_each):
-                row, column = y + t + uint32(4 * k), x + of_tile + g
-                row -= n_grid if row >= n_grid else uint32(0)
-                column -= n_grid if column >= n_grid else uint32(0)
+                row, column = wrap(y + t + uint32(4 * k), n_grid), wrap(x + of_tile + g, n_grid)
                 # The grid is periodic: a block may lie across its edge.
                 offset = (uint64(s) * uint64(n_grid) + uint64(row)) * uint64(n_grid) + uint64(column)
                 z = grid[offset]

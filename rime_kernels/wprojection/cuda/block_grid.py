@@ -9,13 +9,7 @@ from typing import Any
 from numba import float32, int32, int64, uint32, uint64
 
 from rime_kernels import device
-from rime_kernels.compile.types import (
-    Array,
-    Compiled,
-    DeviceKernel,
-    Module,
-    Scalar,
-)
+from rime_kernels.compile.types import Array, Compiled, DeviceKernel, Module, Scalar
 from rime_kernels.cuda.kernels.reductions import make_barrier
 from rime_kernels.cuda.kernels.tiles import tensor_cores
 from rime_kernels.gridding.cuda.items import FLIP, X, Y
@@ -30,14 +24,16 @@ from rime_kernels.wprojection.cuda.blocks import (
     registers,
 )
 from rime_kernels.wprojection.cuda.parts import (
-    COS,
     N_NUMBER,
     N_PLACE,
-    SIN,
+    ItemRows,
+    LayerNumbers,
+    Staged,
     make_locate,
     make_put_block,
     make_remainder,
     make_share,
+    make_wrap,
 )
 
 # The simulator replaces a global of this name while a kernel runs.
@@ -70,19 +66,12 @@ class GridKernel(BlockKernel):
         return WARP * (self.n_plane * self.block // tensor_cores.N_COLUMN // self.n_column)
 
     @property
-    def n_left(self) -> int:
-        """Pairs of the kernels in v of a batch."""
-        return N_STAGE * self.block
-
-    @property
     def n_pair(self) -> int:
-        """Pairs of a batch: those, and kernels in u times what is added to planes."""
-        return self.n_left * (1 + self.n_plane)
+        """Pairs of a batch: kernels in v, and those in u times what is added to planes.
 
-    @property
-    def dynamic_bytes(self) -> int:
-        """Bytes of dynamic shared memory: those of two batches in turn; sums of a row of tiles take less."""
-        return 2 * 8 * self.n_pair
+        Sums of a row of tiles, which lie in the same memory later, take less.
+        """
+        return self.n_left * (1 + self.n_plane)
 
     @property
     def pitch_row(self) -> int:
@@ -98,13 +87,13 @@ class GridKernel(BlockKernel):
 
 @functools.cache
 def make_block_grid(kernel: GridKernel) -> DeviceKernel:
-    """The kernel: adds the visibilities of items to whole numbers, as `grid.make_grid` does.
+    """The kernel: adds the visibilities of items to whole numbers, as `cells.make_grid` does.
 
     What is added is multiplied by `unit` as it is staged, and sums by `fixed` as they become whole numbers.
     """
     real, n_plane, n_thread = kernel.real, kernel.n_plane, kernel.n_thread
     n_pair, n_sum, of_x, of_y = kernel.n_pair, 2 * kernel.n_plane, _stage_x(kernel), _stage_y(kernel)
-    n_own, before = _TILE * kernel.n_tile_row * kernel.n_column, kernel.support // 2 + kernel.reach
+    n_own, before = _TILE * kernel.n_tile_row * kernel.n_column, kernel.before
     n_place, n_share, n_left_own = N_KEPT * N_STAGE, 2 * N_STAGE, 8 * kernel.n_tile_row
     locate, share_of = make_locate(kernel, make_put_block(before)), make_share(kernel)
     evaluate = make_evaluate_block(kernel, n_thread // WARP, of_x, of_y)
@@ -114,22 +103,23 @@ def make_block_grid(kernel: GridKernel) -> DeviceKernel:
 
     @device.kernel(kernel.max_register, kernel.dynamic_bytes)
     def block_grid(
-        first_item: int, first_vis: int, layer_w: float, planes_per_w: float, middle: float, n_grid: int,
-        unit: float, fixed: float, items: Array, start: Array, uvw: Array, order: Array, shift: Array,
-        scale: Array, terms: Array, to_corr: Array, vis: Array, weight: Array, total: Array,
+        layer: LayerNumbers, unit: float, fixed: float, rows: ItemRows, terms: Array, to_corr: Array,
+        vis: Array, weight: Array, total: Array,
     ) -> None:  # fmt: skip
         place = cuda.shared.array((n_place, N_PLACE), int32)
         plane = cuda.shared.array(n_place, int32)
         number = cuda.shared.array((n_place, N_NUMBER), real)
         offset = cuda.shared.array(n_place, int64)
+        staged = Staged(place, plane, number, offset)
         share = cuda.shared.array((n_share, n_sum), real)
         # The same memory: pairs, and when all are used, sums.
         pairs, shown = cuda.shared.array(0, uint32), cuda.shared.array(0, float32)
         sums, numbers = cuda.local.array(n_own, real), cuda.local.array(n_number, real)
         left, words = cuda.local.array(n_left_own, uint32), cuda.local.array(n_word, uint32)
-        item, thread = int32(first_item + cuda.blockIdx.x), int32(cuda.threadIdx.x)
-        n_vis, vis_before = int32(start[item + 1] - start[item]), start[item] - int64(first_vis)
-        sign, by = real(1 - 2 * items[item, FLIP]), real(unit)
+        item, thread = int32(layer.first_item + cuda.blockIdx.x), int32(cuda.threadIdx.x)
+        n_vis = int32(rows.start[item + 1] - rows.start[item])
+        vis_before = rows.start[item] - int64(layer.first_vis)
+        sign, by = real(1 - 2 * rows.items[item, FLIP]), real(unit)
         # Later warps have less to evaluate: the last one locates, those before it read what is added.
         in_locate = int32(n_thread - 1) - thread
         in_share = in_locate - int32(WARP) if in_locate >= int32(WARP) else in_locate + int32(n_thread - WARP)
@@ -140,10 +130,8 @@ def make_block_grid(kernel: GridKernel) -> DeviceKernel:
             base = batch * int32(N_STAGE)
             i = in_locate if batch % int32(2) == int32(0) else int32(2 * N_STAGE)  # two batches at once
             while i < min(int32(2 * N_STAGE), n_vis - base):
-                locate(
-                    batch % int32(N_KEPT) * int32(N_STAGE) + i, base + i, item, vis_before, layer_w,
-                    planes_per_w, middle, items, uvw, order, shift, scale, place, plane, number, offset,
-                )  # fmt: skip
+                kept = batch % int32(N_KEPT) * int32(N_STAGE)
+                locate(kept + i, base + i, item, vis_before, layer, rows, staged)
                 i += int32(n_thread)
             # ---- of the batch before this one: what it adds to each plane
             base -= int32(N_STAGE)
@@ -153,9 +141,7 @@ def make_block_grid(kernel: GridKernel) -> DeviceKernel:
                 j = (batch - int32(1)) % int32(N_KEPT) * int32(N_STAGE) + row
                 re = im = real(0)  # of what is not there
                 if row < n_vis - base:
-                    re, im = share_of(
-                        offset[j], s, number[j, COS], number[j, SIN], sign, vis, weight, to_corr
-                    )
+                    re, im = share_of(j, s, sign, staged, vis, weight, to_corr)
                 row += (batch - int32(1)) % int32(2) * int32(N_STAGE)
                 share[row, 2 * s], share[row, 2 * s + 1] = by * re, by * im
                 i += int32(n_thread)
@@ -165,7 +151,7 @@ def make_block_grid(kernel: GridKernel) -> DeviceKernel:
             if base >= int32(0) and base < n_vis:
                 evaluate(
                     thread, (batch - int32(2)) % int32(N_KEPT) * int32(N_STAGE),
-                    min(int32(N_STAGE), n_vis - base), terms, place, plane, number, numbers, words,
+                    min(int32(N_STAGE), n_vis - base), terms, staged, numbers, words,
                     (address(pairs) + uint32(8 * n_pair) * half, half * uint32(N_STAGE), share),
                 )  # fmt: skip
             # ---- of the one before that: sums
@@ -173,9 +159,9 @@ def make_block_grid(kernel: GridKernel) -> DeviceKernel:
                 add(thread, (uint32(1) - half) * uint32(n_pair), pairs, left, sums)
             cuda.syncthreads()
             batch += int32(1)
-        x = remainder(items[item, X] - int32(before), n_grid)
-        y = remainder(items[item, Y] - int32(before), n_grid)
-        flush(thread, x, y, uint32(n_grid), real(fixed), sums, shown, total)
+        x = remainder(rows.items[item, X] - int32(before), layer.n_grid)
+        y = remainder(rows.items[item, Y] - int32(before), layer.n_grid)
+        flush(thread, x, y, uint32(layer.n_grid), real(fixed), sums, shown, total)
 
     return block_grid
 
@@ -318,12 +304,8 @@ def _make_flush(kernel: GridKernel, row: int) -> Compiled:
     """
     if row == kernel.n_tile_row:
         return device.inline(lambda thread, x, y, n_grid, fixed, sums, shown, total: None)
-    rest, show, n_sum, barrier = (
-        _make_flush(kernel, row + 1),
-        _make_show(kernel, row),
-        2 * kernel.n_plane,
-        make_barrier(),
-    )
+    rest, show, n_sum = _make_flush(kernel, row + 1), _make_show(kernel, row), 2 * kernel.n_plane
+    barrier, wrap = make_barrier(), make_wrap()
     n_of_row, pitch_row, n_warp = n_sum * kernel.block, kernel.pitch_row, kernel.n_thread // WARP
 
     @device.part
@@ -332,14 +314,12 @@ def _make_flush(kernel: GridKernel, row: int) -> Compiled:
     ) -> None:
         lane, r = uint32(thread) % uint32(WARP), uint32(thread) // uint32(WARP)
         while r < uint32(tensor_cores.N_ROW):
-            in_grid = y + uint32(row * tensor_cores.N_ROW) + r
-            in_grid -= n_grid if in_grid >= n_grid else uint32(0)
+            in_grid = wrap(y + uint32(row * tensor_cores.N_ROW) + r, n_grid)
             first, k = uint64(in_grid) * uint64(n_grid), lane
             while k < uint32(n_of_row):
                 value = shown[r * uint32(pitch_row) + k]
                 if value != float32(0):  # most cells that no kernel reaches
-                    column = x + k // uint32(n_sum)
-                    column -= n_grid if column >= n_grid else uint32(0)
+                    column = wrap(x + k // uint32(n_sum), n_grid)
                     cuda.atomic.add(total, (first + uint64(column), k % uint32(n_sum)), int64(value * fixed))
                 k += uint32(WARP)
             r += uint32(n_warp)

@@ -24,7 +24,7 @@ from rime_kernels.compile.types import Array, Compiled, Scalar
 from rime_kernels.cuda.kernels.reductions import make_shuffle_xor
 from rime_kernels.cuda.kernels.tiles import tensor_cores
 from rime_kernels.wprojection.cuda.blocks import N_STAGE, WARP, BlockKernel, make_product
-from rime_kernels.wprojection.cuda.parts import START_X, START_Y, Z_U, Z_V, T
+from rime_kernels.wprojection.cuda.parts import START_X, START_Y, Z_U, Z_V, Staged, T
 
 # Cells of a task, and tiles of a task; terms that a thread has in a step of a product.
 _N_CELL, _N_TILE, _N_SLOT = 8, 2, 4
@@ -132,9 +132,9 @@ def make_evaluate_block(kernel: BlockKernel, n_warp: int, of_x: AxisStaging, of_
 
     @device.part
     def evaluate(
-        thread: int, first: int, n: Scalar, terms: Array, place: Array, plane: Array, number: Array,
-        own: Array, words: Array, to: Any,
-    ) -> None:  # fmt: skip
+        thread: int, first: int, n: Scalar, terms: Array, staged: Staged, own: Array, words: Array, to: Any
+    ) -> None:
+        place, plane, number, _ = staged
         lane, task = uint32(thread) % uint32(WARP), int32(uint32(thread) // uint32(WARP) * uint32(n_own))
         last = uint32(uint32(n) - uint32(1))
         # The lanes of a warp compare their visibilities: four exchanges find the range of all 16.

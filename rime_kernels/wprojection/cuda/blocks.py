@@ -21,6 +21,7 @@ shared memory, batch after batch, as those of the other form do; their polynomia
 from __future__ import annotations
 
 import functools
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,6 +52,26 @@ class BlockKernel(Task):
 
     reach: int
     block: int
+
+    @property
+    def before(self) -> int:
+        """Cells from the first one of an item's block to its middle."""
+        return self.support // 2 + self.reach
+
+    @property
+    def n_left(self) -> int:
+        """Pairs of the kernels in v of a batch."""
+        return N_STAGE * self.block
+
+    @property
+    @abstractmethod
+    def n_pair(self) -> int:
+        """Pairs of a batch, those and others: an even number."""
+
+    @property
+    def dynamic_bytes(self) -> int:
+        """Bytes of dynamic shared memory: those of two batches in turn."""
+        return 2 * 8 * self.n_pair
 
 
 def registers(n_thread: int, wanted: int) -> int:

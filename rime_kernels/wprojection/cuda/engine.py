@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rime_kernels import device
-from rime_kernels.compile.types import DeviceArray
+from rime_kernels.compile.types import DeviceArray, Record
+from rime_kernels.cuda.kernels.arguments import typed
 from rime_kernels.errors import InputError
 from rime_kernels.gridding.cuda.engine import Batch, CudaLayerEngine, GriddingCall, Visibilities
 from rime_kernels.gridding.cuda.items import item_table
@@ -19,9 +20,14 @@ from rime_kernels.gridding.screens import Screens
 from rime_kernels.wprojection.cuda.block_degrid import DegridKernel, make_block_degrid
 from rime_kernels.wprojection.cuda.block_grid import GridKernel, make_block_grid
 from rime_kernels.wprojection.cuda.block_terms import packed_terms
-from rime_kernels.wprojection.cuda.degrid import make_degrid
-from rime_kernels.wprojection.cuda.grid import make_clear, make_floats, make_grid
-from rime_kernels.wprojection.cuda.parts import Kernel, WProjectionShape, shape_for
+from rime_kernels.wprojection.cuda.cells import make_clear, make_degrid, make_floats, make_grid
+from rime_kernels.wprojection.cuda.parts import (
+    ItemRows,
+    Kernel,
+    LayerNumbers,
+    WProjectionShape,
+    shape_for,
+)
 from rime_kernels.wprojection.cuda.vis_degrid import VisKernel, make_vis_degrid
 from rime_kernels.wprojection.cuda.vis_terms import terms_in_order
 from rime_kernels.wprojection.layout import WProjectionLayout, fits_tensor_cores
@@ -53,9 +59,9 @@ class WProjectionCudaEngine(CudaLayerEngine[GriddingCall]):
         self.shape: WProjectionShape | None = None
         self.by_tensor_cores, self.by_vis = layout.by_tensor_cores, True
         self._layout, self._fixed, self._step = layout, 1.0, 1.0
-        on_device = [device.upload(each) for each in on_grid(rows, layout.limits.field)]
-        self._rows = SortedRows(*on_device)
-        self._items, self._starts = device.upload(item_table(self._plan)), device.upload(self._start)
+        rows = SortedRows(*(device.upload(each) for each in on_grid(rows, layout.limits.field)))
+        tables = device.upload(item_table(self._plan)), device.upload(self._start)
+        self._item_rows = typed(ItemRows(*tables, rows.uvw, rows.order, rows.shift, rows.scale))
         self._terms = device.upload(layout.tables.terms.ravel().astype(self._real))
         self._half_scale = _scale_of(layout.tables.terms)
         scaled = self._half_scale * layout.tables.terms
@@ -97,48 +103,48 @@ class WProjectionCudaEngine(CudaLayerEngine[GriddingCall]):
         """What `blocks.BlockKernel` has beside."""
         return round(self._layout.limits.reach), self._layout.tensor_core_block
 
-    def _numbers(self, batch: Batch, w: float) -> tuple[int, int, float, float, float, int]:
+    def _numbers(self, batch: Batch, w: float) -> Record:
         """The plain numbers that kernels get."""
         first_vis, tables = int(self._start[batch.first]), self._layout.tables
         planes_per_w = 0.5 * tables.n_plane / tables.w_half if tables.w_half > 0.0 else 0.0
-        return batch.first, first_vis, w, planes_per_w, self._layout.split.middle, self._n_grid
+        middle = self._layout.split.middle
+        return typed(
+            LayerNumbers(batch.first, first_vis, float(w), float(planes_per_w), float(middle), self._n_grid)
+        )
 
     def _degrid(self, call: GriddingCall, w: float, batch: Batch, vis: Visibilities) -> None:
-        rows, numbers = self._rows, self._numbers(batch, w)
-        of_rows = self._items, self._starts, rows.uvw, rows.order, rows.shift, rows.scale
+        rows, numbers = self._item_rows, self._numbers(batch, w)
         grid = call.grid.reshape(call.grid.size)
         by_vis = VisKernel(*self._task(call, vis), self._block()[0], _threads_for(self._per_item))
         if self._takes_vis(by_vis, call):
             make_vis_degrid(by_vis)[batch.n_item, by_vis.n_thread, self._stream](
-                *numbers, self._half_scale**-2, *of_rows, self._terms_in_order, call.to_corr, grid, vis.values
+                numbers, self._half_scale**-2, rows, self._terms_in_order, call.to_corr, grid, vis.values
             )
             return
         if self._takes_tensor_cores(call):
             by_tensor_cores = DegridKernel(*self._task(call, vis), *self._block())
             make_block_degrid(by_tensor_cores)[batch.n_item, by_tensor_cores.n_thread, self._stream](
-                *numbers, self._half_scale**-2, *of_rows, self._half_terms, call.to_corr, grid, vis.values
+                numbers, self._half_scale**-2, rows, self._half_terms, call.to_corr, grid, vis.values
             )
             return
         kernel = self._kernel(call, vis, degrids=True)
         make_degrid(kernel)[batch.n_item, kernel.n_thread, self._stream](
-            *numbers, *of_rows, self._terms, call.to_corr, grid, vis.values
+            numbers, 1.0, rows, self._terms, call.to_corr, vis.values, vis.values, grid
         )
 
     def _add(self, call: GriddingCall, layer: int, batch: Batch, vis: Visibilities) -> None:
-        rows, numbers = self._rows, self._numbers(batch, float(self._plan.layer_w[layer]))
-        of_rows = self._items, self._starts, rows.uvw, rows.order, rows.shift, rows.scale
+        rows, numbers = self._item_rows, self._numbers(batch, float(self._plan.layer_w[layer]))
         weight, total = vis.values if vis.weight is None else vis.weight, self._total(call)
         if self._takes_tensor_cores(call):
             by_tensor_cores = GridKernel(*self._task(call, vis), *self._block())
             fixed = self._fixed / (self._half_scale**2 * self._step)
             make_block_grid(by_tensor_cores)[batch.n_item, by_tensor_cores.n_thread, self._stream](
-                *numbers, self._step, fixed, *of_rows, self._half_terms, call.to_corr, vis.values, weight,
-                total,
-            )  # fmt: skip
+                numbers, self._step, fixed, rows, self._half_terms, call.to_corr, vis.values, weight, total
+            )
             return
         kernel = self._kernel(call, vis, degrids=False)
         make_grid(kernel)[batch.n_item, kernel.n_thread, self._stream](
-            *numbers, self._fixed, *of_rows, self._terms, call.to_corr, vis.values, weight, total
+            numbers, self._fixed, rows, self._terms, call.to_corr, vis.values, weight, total
         )
 
     def _clear(self, call: GriddingCall) -> None:

@@ -20,7 +20,7 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from numba import float32, float64, int32, int64, uint32
 
@@ -54,6 +54,37 @@ TOGETHER = 4
 OF_IM, OF_Z, OF_T, N_OWN = TOGETHER, 4 * TOGETHER, 5 * TOGETHER, 6 * TOGETHER
 # Batches that are kept: what is located serves until the last step of a batch is done.
 N_KEPT = 4
+
+
+class LayerNumbers(NamedTuple):
+    """Plain numbers of a launch."""
+
+    first_item: int
+    first_vis: int  # visibilities before this batch of items, where arrays hold the batch alone
+    layer_w: float  # w of the layer, wavelengths
+    planes_per_w: float
+    middle: float  # c0 of `kernel`
+    n_grid: int
+
+
+class ItemRows(NamedTuple):
+    """Items and rows on the device: `items.item_table`, `items.starts`, `plan.SortedRows`."""
+
+    items: Array
+    start: Array
+    uvw: Array
+    order: Array
+    shift: Array
+    scale: Array
+
+
+class Staged(NamedTuple):
+    """Visibilities that are staged in shared memory, as `make_locate` leaves them."""
+
+    place: Array
+    plane: Array
+    number: Array
+    offset: Array
 
 
 @dataclass(frozen=True)
@@ -194,10 +225,10 @@ def make_locate(task: Task, put_place: Compiled) -> Compiled:
 
     @device.inline
     def locate(
-        i: int, k: int, item: Scalar, first_vis: Scalar, layer_w: Scalar, planes_per_w: Scalar,
-        middle: Scalar, items: Array, uvw: Array, order: Array, shift: Array, scale: Array, place: Array,
-        plane: Array, number: Array, offset: Array,
-    ) -> None:  # fmt: skip
+        i: int, k: int, item: Scalar, first_vis: Scalar, layer: LayerNumbers, rows: ItemRows, staged: Staged
+    ) -> None:
+        items, _, uvw, order, shift, scale = rows
+        place, plane, number, offset = staged
         n_chan = uint32(items[item, N_CHAN])
         off, chan = uint32(k) // n_chan, uint32(k) % n_chan
         if off % uint32(2) == uint32(1):  # there and back along channels: cells move on, and do not jump
@@ -207,14 +238,14 @@ def make_locate(task: Task, put_place: Compiled) -> Compiled:
         nu = scale[chan]
         u, v = uvw[row, 0] * nu, uvw[row, 1] * nu
         near_u, near_v = int32(math.floor(u + 0.5)), int32(math.floor(v + 0.5))
-        delta = uvw[row, 2] * nu - layer_w
-        where = delta * planes_per_w + 0.5 * n_w_plane
+        delta = uvw[row, 2] * nu - layer.layer_w
+        where = delta * layer.planes_per_w + 0.5 * n_w_plane
         in_plane = min(max(int32(where), int32(0)), int32(n_w_plane - 1))
         plane[i] = in_plane
         number[i, Z_U], number[i, Z_V] = real(2.0 * (u - near_u)), real(2.0 * (v - near_v))
         number[i, T] = real(2.0 * (where - in_plane) - 1.0)
         sign = 1.0 - 2.0 * items[item, FLIP]
-        number[i, COS], number[i, SIN] = cos_sin(shift[row] * nu + sign * delta * middle)
+        number[i, COS], number[i, SIN] = cos_sin(shift[row] * nu + sign * delta * layer.middle)
         put_place(i, near_u - int32(half), near_v - int32(half), item, items, place)
         if compact:
             offset[i] = int64(first_vis) + int64(k)
@@ -265,14 +296,14 @@ def make_evaluate(kernel: Kernel) -> Compiled:
 
     @device.inline
     def evaluate(
-        thread: int, first: int, n: Scalar, terms: Array, place: Array, plane: Array, number: Array,
-        own: Array, into: Scalar, factor: Array,
+        thread: int, first: int, n: Scalar, terms: Array, staged: Staged, own: Array, into: Scalar,
+        factor: Array,
     ) -> None:  # fmt: skip
         k, n_group = uint32(thread), (uint32(n) + uint32(TOGETHER - 1)) // uint32(TOGETHER)
         while k < n_group * uint32(n_cell):
             off, cell = k // uint32(n_cell) * uint32(TOGETHER), k % uint32(n_cell)
             of_cell(
-                uint32(first) + off, uint32(first) + uint32(n), cell, terms, place, plane, number, own,
+                uint32(first) + off, uint32(first) + uint32(n), cell, terms, staged, own,
                 uint32(into) + off * uint32(2 * n_cell), factor,
             )  # fmt: skip
             k += uint32(n_thread)
@@ -294,9 +325,9 @@ def _make_of_cell(kernel: Kernel) -> Compiled:
 
     @device.inline
     def of_cell(
-        first: int, end: int, cell: int, terms: Array, place: Array, plane: Array, number: Array,
-        own: Array, into: Scalar, factor: Array,
-    ) -> None:  # fmt: skip
+        first: int, end: int, cell: int, terms: Array, staged: Staged, own: Array, into: Scalar, factor: Array
+    ) -> None:
+        place, plane, number, _ = staged
         is_v = cell >= uint32(bin_x)
         j, n_bin = (cell - uint32(bin_x), uint32(bin_y)) if is_v else (cell, uint32(bin_x))
         of_z, of_start = (uint32(Z_V), uint32(START_Y)) if is_v else (uint32(Z_U), uint32(START_X))
@@ -364,7 +395,7 @@ def make_polynomials(task: Task) -> Compiled:
 
 @functools.cache
 def make_share(task: Task) -> Compiled:
-    """Function that gives what the weighted visibility k adds to plane s, with its phase taken off.
+    """Function that gives what the staged visibility j adds to plane s: weighted, its phase taken off.
 
     `sign` is -1 for a flipped item, and 1 else.
     """
@@ -372,9 +403,9 @@ def make_share(task: Task) -> Compiled:
 
     @device.inline
     def share_of(
-        k: int, s: int, cos: Scalar, sin: Scalar, sign: Scalar, vis: Array, weight: Array,
-        to_corr: Array,
-    ) -> tuple[Scalar, Scalar]:  # fmt: skip
+        j: int, s: int, sign: Scalar, staged: Staged, vis: Array, weight: Array, to_corr: Array
+    ) -> tuple[Scalar, Scalar]:
+        k, cos, sin = staged.offset[j], staged.number[j, COS], staged.number[j, SIN]
         sum_re = sum_im = real(0)
         for c in range(n_corr):
             of_corr = k * int64(n_corr) + c
@@ -420,14 +451,19 @@ def make_write_vis(task: Task, sum_of: Compiled) -> Compiled:
     n_corr, of_corr = task.n_corr, make_of_corr(task, sum_of)
 
     @device.inline
-    def write_vis(
-        j: int, c: int, sign: Scalar, to_corr: Array, number: Array, offset: Array, of: Any, vis: Array
-    ) -> None:
+    def write_vis(j: int, c: int, sign: Scalar, to_corr: Array, staged: Staged, of: Any, vis: Array) -> None:
+        number, offset = staged.number, staged.offset
         re, im = of_corr(c, number[j, COS], number[j, SIN], sign, to_corr, of)
         k = 2 * (offset[j] * int64(n_corr) + c)
         vis[k], vis[k + 1] = re, im
 
     return write_vis
+
+
+@functools.cache
+def make_wrap() -> Compiled:
+    """Function that gives a row or column of a block, below 2 G, in the periodic grid."""
+    return device.inline(lambda cell, n_grid: cell - (n_grid if cell >= n_grid else uint32(0)))
 
 
 @functools.cache

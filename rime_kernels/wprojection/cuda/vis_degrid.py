@@ -13,13 +13,7 @@ from typing import Any
 from numba import int32, int64, uint32, uint64
 
 from rime_kernels import device
-from rime_kernels.compile.types import (
-    Array,
-    Compiled,
-    DeviceKernel,
-    Module,
-    Scalar,
-)
+from rime_kernels.compile.types import Array, Compiled, DeviceKernel, Module, Scalar
 from rime_kernels.cuda.kernels.tiles import tensor_cores
 from rime_kernels.cuda.launch_shapes.cells import MOST_OF_VIS
 from rime_kernels.gridding.cuda.items import FLIP, X, Y
@@ -32,11 +26,15 @@ from rime_kernels.wprojection.cuda.parts import (
     START_Y,
     Z_U,
     Z_V,
+    ItemRows,
+    LayerNumbers,
+    Staged,
     Task,
     make_locate,
     make_of_corr,
     make_put_block,
     make_remainder,
+    make_wrap,
 )
 from rime_kernels.wprojection.cuda.vis_terms import (
     N_EACH,
@@ -117,7 +115,7 @@ class VisKernel(Task):
 
 @functools.cache
 def make_vis_degrid(kernel: VisKernel) -> DeviceKernel:
-    """The kernel: writes the visibilities of items, as `degrid.make_degrid` does.
+    """The kernel: writes the visibilities of items, as `cells.make_degrid` does.
 
     `inverse` is what the scale of both kernels was multiplied by. Numbers are summed in the order of cells.
     """
@@ -127,39 +125,34 @@ def make_vis_degrid(kernel: VisKernel) -> DeviceKernel:
     n_byte_cell, n_byte_axis = bytes_of_cell(kernel), kernel.n_w_plane * bytes_of_kernel(kernel)
     locate, remainder = make_locate(kernel, make_put_block(before)), make_remainder()
     in_u, in_v, place_of = make_kernels(kernel, Z_U), make_cell_of_all(kernel, Z_V), tensor_cores.make_place()
-    fill, add_row, write = (
-        _make_fill(kernel),
-        _make_add_row(kernel, 0),
-        tensor_cores.make_write_complex(kernel.single),
-    )
+    fill, add_row = _make_fill(kernel), _make_add_row(kernel, 0)
+    write = tensor_cores.make_write_complex(kernel.single)
     of_corr = make_of_corr(kernel, _make_sum_of_plane(kernel))
 
     @device.kernel(kernel.max_register, kernel.dynamic_bytes)
     def vis_degrid(
-        first_item: int, first_vis: int, layer_w: float, planes_per_w: float, middle: float, n_grid: int,
-        inverse: float, items: Array, start: Array, uvw: Array, order: Array, shift: Array, scale: Array,
-        terms: Array, to_corr: Array, grid: Array, vis: Array,
+        layer: LayerNumbers, inverse: float, rows: ItemRows, terms: Array, to_corr: Array, grid: Array,
+        vis: Array,
     ) -> None:  # fmt: skip
         cells = cuda.shared.array(0, real)
         place, plane = cuda.local.array((N_EACH, N_PLACE), int32), cuda.local.array(N_EACH, int32)
         number, offset = cuda.local.array((N_EACH, N_NUMBER), real), cuda.local.array(N_EACH, int64)
+        staged = Staged(place, plane, number, offset)
         of_u, of_v = cuda.local.array(n_own, real), cuda.local.array(n_part, real)
         part, sums = cuda.local.array(n_part, real), cuda.local.array(n_sum, real)
         corner = cuda.local.array(N_EACH, uint32)
-        item, thread = int32(first_item + cuda.blockIdx.x), int32(cuda.threadIdx.x)
-        n_vis, vis_before = int32(start[item + 1] - start[item]), start[item] - int64(first_vis)
-        sign = real(1 - 2 * items[item, FLIP])
-        x = remainder(items[item, X] - int32(before), n_grid)
-        y = remainder(items[item, Y] - int32(before), n_grid)
-        fill(thread, x, y, uint32(n_grid), grid, cells)
+        item, thread = int32(layer.first_item + cuda.blockIdx.x), int32(cuda.threadIdx.x)
+        n_vis = int32(rows.start[item + 1] - rows.start[item])
+        vis_before = rows.start[item] - int64(layer.first_vis)
+        sign = real(1 - 2 * rows.items[item, FLIP])
+        x = remainder(rows.items[item, X] - int32(before), layer.n_grid)
+        y = remainder(rows.items[item, Y] - int32(before), layer.n_grid)
+        fill(thread, x, y, uint32(layer.n_grid), grid, cells)
         cuda.syncthreads()
         k = thread * int32(N_EACH)
         while k < n_vis:
             for v in range(N_EACH):  # the last one may be there twice
-                locate(
-                    v, min(k + int32(v), n_vis - int32(1)), item, vis_before, layer_w, planes_per_w, middle,
-                    items, uvw, order, shift, scale, place, plane, number, offset,
-                )  # fmt: skip
+                locate(v, min(k + int32(v), n_vis - int32(1)), item, vis_before, layer, rows, staged)
                 corner[v] = uint32(place[v, START_Y]) * uint32(pitch) + uint32(place[v, START_X])
             of_terms = place_of(terms, uint64(0))
             in_u(of_terms, plane, number, part, of_u)
@@ -183,16 +176,16 @@ def make_vis_degrid(kernel: VisKernel) -> DeviceKernel:
 
 def _make_fill(kernel: VisKernel) -> Compiled:
     """Function with which all threads read the block, plane behind plane."""
-    n_plane, block, pitch, n_thread = kernel.n_plane, kernel.block, kernel.pitch, kernel.n_thread
+    n_plane, block, pitch, n_thread, wrap = (
+        kernel.n_plane, kernel.block, kernel.pitch, kernel.n_thread, make_wrap(),
+    )  # fmt: skip
 
     @device.part
     def fill(thread: int, x: Scalar, y: Scalar, n_grid: int, grid: Array, cells: Array) -> None:
         i = uint32(thread)
         while i < uint32(block * block):
             of_row, of_column = uint32(i // uint32(block)), uint32(i % uint32(block))
-            row, column = y + of_row, x + of_column
-            row -= n_grid if row >= n_grid else uint32(0)
-            column -= n_grid if column >= n_grid else uint32(0)
+            row, column = wrap(y + of_row, n_grid), wrap(x + of_column, n_grid)
             offset = uint64(row) * uint64(n_grid) + uint64(column)
             into = uint32(2) * (of_row * uint32(pitch) + of_column)
             for _ in range(n_plane):
@@ -212,11 +205,8 @@ def _make_add_row(kernel: VisKernel, s: int) -> Compiled:
     """
     if s == kernel.n_plane:
         return device.inline(lambda cells, of_row, corner, of_v, of_u, sums: None)
-    rest, sum_row, address = (
-        _make_add_row(kernel, s + 1),
-        _make_sum_row(kernel, 0),
-        tensor_cores.make_address(),
-    )
+    rest, sum_row = _make_add_row(kernel, s + 1), _make_sum_row(kernel, 0)
+    address = tensor_cores.make_address()
     n_plane, n_byte, step, real = kernel.n_plane, kernel.n_byte, 2 * kernel.support, kernel.real
     of_plane = s * kernel.block * kernel.pitch
 
