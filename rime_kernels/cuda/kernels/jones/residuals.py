@@ -37,7 +37,7 @@ from rime_kernels.cuda.kernels.rows.parts import (
     make_next_source,
 )
 from rime_kernels.cuda.kernels.rows.sums import make_chi2_epilogue
-from rime_kernels.cuda.kernels.samples import EpilogueSamples, Matrices
+from rime_kernels.cuda.kernels.samples import make_sample_arrays
 from rime_kernels.jones_beam import matrices
 from rime_kernels.physics.feeds import feeds_of
 
@@ -55,7 +55,8 @@ class JonesResiduals(NamedTuple):
 @functools.cache
 def make_residuals(kernel: RowKernel) -> DeviceKernel:
     """The kernel; it leaves `Results.sums` as `rows.kernel.make_row_sums` does before an adjoint."""
-    n_thread, own_arrays, sample_arrays = kernel.shape.n_row, _make_own(kernel), _make_samples(kernel)
+    n_thread, own_arrays = kernel.shape.n_row, _make_own(kernel)
+    sample_arrays = make_sample_arrays(kernel.end)
     index_block, find_row = make_index_block(kernel), make_find_row(kernel)
     sum_sources, sum_block = _make_sum_sources(kernel), make_sum_block(kernel)
     to_stokes = make_to_stokes(kernel.matrix, kernel.variant.single, 1)
@@ -99,29 +100,6 @@ def _make_own(kernel: RowKernel) -> Compiled:
         )
 
     return own_arrays
-
-
-def _make_samples(kernel: RowKernel) -> Compiled:
-    """Function that declares those of its ending."""
-    real, end = float32 if kernel.variant.single else float64, kernel.end
-    n_datum, n_factor, n_back, n_corr = end.n_datum, end.n_factor, end.n_back, end.n_corr
-    n_through, n_matrix = end.n_through, end.n_matrix
-
-    @device.inline
-    def sample_arrays() -> EpilogueSamples:
-        of_antennas = Matrices(
-            cuda.local.array(n_matrix, real), cuda.local.array(n_matrix, real),
-            cuda.local.array(n_matrix, real), cuda.local.array(n_matrix, real),
-            cuda.local.array(n_matrix, real), cuda.local.array(n_matrix, real),
-        )  # fmt: skip
-        return EpilogueSamples(
-            cuda.local.array(n_datum, real), cuda.local.array(n_datum, real), cuda.local.array(n_datum, real),
-            cuda.local.array(n_factor, real), cuda.local.array(n_factor, real),
-            cuda.local.array(n_back, real), cuda.local.array(n_corr, real), cuda.local.array(n_corr, real),
-            cuda.local.array(n_through, real), cuda.local.array(n_through, real), of_antennas,
-        )  # fmt: skip
-
-    return sample_arrays
 
 
 def _make_sum_sources(kernel: RowKernel) -> Compiled:

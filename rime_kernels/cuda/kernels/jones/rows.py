@@ -38,7 +38,7 @@ from rime_kernels.cuda.kernels.rows.parts import (
     make_next_source,
 )
 from rime_kernels.cuda.kernels.rows.sums import make_chi2_epilogue, make_visibilities_epilogue
-from rime_kernels.cuda.kernels.samples import EpilogueKernel, EpilogueSamples, Matrices
+from rime_kernels.cuda.kernels.samples import make_sample_arrays
 from rime_kernels.jones_beam import matrices
 
 # The simulator replaces a global of this name while a kernel runs: what declares arrays stands here.
@@ -49,7 +49,7 @@ cuda: Module = device.cuda
 def make_row_sums(kernel: RowKernel) -> DeviceKernel:
     """The kernel, ending in visibilities or in chi2, which it leaves as `rows.kernel.make_row_sums` does."""
     is_chi2, n_thread, run = kernel.is_chi2, kernel.shape.n_row, kernel.shape.run
-    own_arrays, sample_arrays = _make_own(kernel), _make_samples(kernel.end, kernel.variant.single)
+    own_arrays, sample_arrays = _make_own(kernel), make_sample_arrays(kernel.end)
     index_block, find_row = make_index_block(kernel), make_find_row(kernel)
     sum_sources, sum_block = _make_sum_sources(kernel), make_sum_block(kernel)
     to_stokes = make_to_stokes(kernel.matrix, kernel.variant.single, run)
@@ -98,26 +98,6 @@ def _make_own(kernel: RowKernel) -> Compiled:
         )
 
     return own_arrays
-
-
-def _make_samples(end: EpilogueKernel, single: bool) -> Compiled:
-    """Function that declares those of its ending."""
-    real = float32 if single else float64
-    n_datum, n_factor, n_back, n_corr = end.n_datum, end.n_factor, end.n_back, end.n_corr
-    n_through = end.n_through
-
-    @device.inline
-    def sample_arrays() -> EpilogueSamples:
-        none = cuda.local.array(1, real)  # for the way back
-        return EpilogueSamples(
-            cuda.local.array(n_datum, real), cuda.local.array(n_datum, real), cuda.local.array(n_datum, real),
-            cuda.local.array(n_factor, real), cuda.local.array(n_factor, real),
-            cuda.local.array(n_back, real), cuda.local.array(n_corr, real), cuda.local.array(n_corr, real),
-            cuda.local.array(n_through, real), cuda.local.array(n_through, real),
-            Matrices(none, none, none, none, none, none),
-        )  # fmt: skip
-
-    return sample_arrays
 
 
 def _make_sum_sources(kernel: RowKernel) -> Compiled:

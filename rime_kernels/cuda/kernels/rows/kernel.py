@@ -38,7 +38,7 @@ from rime_kernels.cuda.kernels.rows.sums import (
     make_sum_sources,
     make_visibilities_epilogue,
 )
-from rime_kernels.cuda.kernels.samples import EpilogueSamples, Matrices
+from rime_kernels.cuda.kernels.samples import make_sample_arrays
 
 # The simulator replaces a global of this name while a kernel runs: what declares arrays stands here.
 cuda: Module = device.cuda
@@ -66,7 +66,7 @@ def make_row_sums(kernel: RowKernel) -> DeviceKernel:
     n_accumulated = n_thread // kernel.n_lane * per_group if has_adjoint else 1
     own_arrays, sample_arrays, accumulator_arrays = (
         _make_own(kernel),
-        _make_samples(kernel),
+        make_sample_arrays(kernel.end),
         _make_accumulators(kernel),
     )
     index_block, find_row = make_index_block(kernel), make_find_row(kernel)
@@ -125,29 +125,6 @@ def _make_own(kernel: RowKernel) -> Compiled:
         )
 
     return own_arrays
-
-
-def _make_samples(kernel: RowKernel) -> Compiled:
-    """Function that declares those of its ending."""
-    real, end = float32 if kernel.variant.single else float64, kernel.end
-    n_datum, n_factor, n_back, n_corr = end.n_datum, end.n_factor, end.n_back, end.n_corr
-    n_through, n_matrix = end.n_through, end.n_matrix
-
-    @device.inline
-    def sample_arrays() -> EpilogueSamples:
-        matrices = Matrices(
-            cuda.local.array(n_matrix, real), cuda.local.array(n_matrix, real),
-            cuda.local.array(n_matrix, real), cuda.local.array(n_matrix, real),
-            cuda.local.array(n_matrix, real), cuda.local.array(n_matrix, real),
-        )  # fmt: skip
-        return EpilogueSamples(
-            cuda.local.array(n_datum, real), cuda.local.array(n_datum, real), cuda.local.array(n_datum, real),
-            cuda.local.array(n_factor, real), cuda.local.array(n_factor, real),
-            cuda.local.array(n_back, real), cuda.local.array(n_corr, real), cuda.local.array(n_corr, real),
-            cuda.local.array(n_through, real), cuda.local.array(n_through, real), matrices,
-        )  # fmt: skip
-
-    return sample_arrays
 
 
 def _make_accumulators(kernel: RowKernel) -> Compiled:
