@@ -180,7 +180,7 @@ def _row_slot(
     """Entries entry .. stop - 1 of a slot, each from its own coordinates; otherwise as `_slot_of_terms`."""
     if matrices is not None:
         return total
-    n_voltage = size(lanes_like) * sky.n_source
+    n_voltage = size(lanes_like) * sky.n_source if sky.has_voltages else 0
     for e in range(entry, stop):
         here = ahead(sums, 2 * size(stokes) * (e - entry)) if apart else sums
         if ends:

@@ -119,11 +119,17 @@ def product(p: Pointer, q: Pointer, offset: int, lanes_like: Vector) -> tuple[Ve
 
 
 @vector_function
-def _begin(sums: Pointer, more: bool, stokes: Vector) -> tuple[Vector, Vector]:
+def _begin(sums: Pointer, more: bool, stokes: Vector) -> _Total:
     re, im = constant(0.0, stokes), constant(0.0, stokes)
     if more:
         re, im = load(sums, 0, stokes), load(sums, size(stokes), stokes)
     return re, im
+
+
+@vector_function
+def _end(sums: Pointer, total: _Total) -> None:
+    store(sums, 0, total[0])
+    store(sums, size(total[0]), total[1])
 
 
 @inner_function
@@ -141,10 +147,8 @@ def sum_points(
         re, im = re + b * repeat(k_re, stokes), im + b * repeat(k_im, stokes)
         k_re, k_im = product(p2, q2, 2 * n * s, lanes_like)
         re2, im2 = re2 + b * repeat(k_re, stokes), im2 + b * repeat(k_im, stokes)
-    store(sums, 0, re)
-    store(sums, n_all, im)
-    store(sums2, 0, re2)
-    store(sums2, n_all, im2)
+    _end(sums, (re, im))
+    _end(sums2, (re2, im2))
 
 
 @inner_function
@@ -170,14 +174,10 @@ def sum_points_of_one(
         re2, im2 = _plus_product(re2, im2, p_re, p_im, q2, offset, lanes_like)
         re3, im3 = _plus_product(re3, im3, p_re, p_im, q3, offset, lanes_like)
         re4, im4 = _plus_product(re4, im4, p_re, p_im, q4, offset, lanes_like)
-    store(sums, 0, re)
-    store(sums, n, im)
-    store(sums2, 0, re2)
-    store(sums2, n, im2)
-    store(sums3, 0, re3)
-    store(sums3, n, im3)
-    store(sums4, 0, re4)
-    store(sums4, n, im4)
+    _end(sums, (re, im))
+    _end(sums2, (re2, im2))
+    _end(sums3, (re3, im3))
+    _end(sums4, (re4, im4))
 
 
 @vector_function
@@ -190,12 +190,6 @@ def _plus_product(
 
 
 # What a sum does with the terms of two antennas, as numbers here and as matrices in `jones/sums.py`.
-
-
-@vector_function
-def _end(sums: Pointer, total: _Total) -> None:
-    store(sums, 0, total[0])
-    store(sums, size(total[0]), total[1])
 
 
 @vector_function
@@ -237,7 +231,7 @@ def make_sums(
 ) -> tuple[Compiled, Compiled]:
     """The sums over shapes from antenna terms with phases, and over all sources in the row form.
 
-    A sum begins anew unless `more`.
+    The functions are those of one kind of antenna terms: they begin a sum, store it, and add a source.
     """
 
     @inner_function
