@@ -9,7 +9,6 @@ about 1e-6 in single precision at worst, 3e-15 in double.
 from __future__ import annotations
 
 import functools
-from typing import NamedTuple
 
 from numba import float32, float64, int32, int64, uint32
 
@@ -32,6 +31,7 @@ from rime_kernels.cuda.kernels.rows.parts import (
     RowTables,
     RowWork,
     make_find_row,
+    make_row_registers,
 )
 from rime_kernels.cuda.kernels.rows.sums import (
     make_chi2_epilogue,
@@ -42,14 +42,6 @@ from rime_kernels.cuda.kernels.samples import make_sample_arrays
 
 # The simulator replaces a global of this name while a kernel runs: what declares arrays stands here.
 cuda: Module = device.cuda
-
-
-class RowRegisters(NamedTuple):
-    """A thread's own memory, which ends up in registers."""
-
-    sums: Array  # (2 n_stokes run,), working precision: as in `baseline`
-    exponent: Array  # (run,), working precision
-    of_kind: Array  # float64 (`chi2_terms.n_kinds`,)
 
 
 @functools.cache
@@ -65,7 +57,7 @@ def make_row_sums(kernel: RowKernel) -> DeviceKernel:
     per_group = record.bright_size + record.geometry_size
     n_accumulated = n_thread // kernel.n_lane * per_group if has_adjoint else 1
     own_arrays, sample_arrays, accumulator_arrays = (
-        _make_own(kernel),
+        make_row_registers(kernel),
         make_sample_arrays(kernel.end),
         _make_accumulators(kernel),
     )
@@ -110,21 +102,6 @@ def make_row_sums(kernel: RowKernel) -> DeviceKernel:
             )
 
     return sum_rows
-
-
-def _make_own(kernel: RowKernel) -> Compiled:
-    """Function that declares a thread's arrays but for its ending."""
-    real, run = float32 if kernel.variant.single else float64, kernel.shape.run
-    n_sum = 2 * kernel.variant.n_stokes * run
-    n_kind = n_kinds(kernel.n_template, kernel.variant.log, kernel.has_adjoint)
-
-    @device.inline
-    def own_arrays() -> RowRegisters:
-        return RowRegisters(
-            cuda.local.array(n_sum, real), cuda.local.array(run, real), cuda.local.array(n_kind, float64)
-        )
-
-    return own_arrays
 
 
 def _make_accumulators(kernel: RowKernel) -> Compiled:
