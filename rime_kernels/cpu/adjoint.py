@@ -12,65 +12,36 @@ import numpy as np
 
 from rime_kernels.compile.jit import inner_function, vector_function
 from rime_kernels.compile.types import Array, Pointer, Record, Vector
+from rime_kernels.cpu.entries import (
+    CHUNK,
+    Entries,
+    GradientSums,
+    GradientWorkspace,
+    add_columns,
+    add_vector,
+    chunk_of,
+    fill_phases,
+    fill_shape,
+    fill_turns,
+    put_envelope,
+)
+from rime_kernels.cpu.jones.adjoint import begin_piece, piece_of, pull_antennas, pull_chunk
+from rime_kernels.cpu.jones.slot import JonesSlot
 from rime_kernels.cpu.lanes import Nodes
 from rime_kernels.cpu.outputs import Backward
 from rime_kernels.cpu.profiles import pull_profile
-from rime_kernels.cpu.simd import ahead, constant, convert, dot, load, repeat, size, spread, store
-from rime_kernels.cpu.sums import CpuSky, fill_terms, product
-from rime_kernels.cpu.vector_math import cos_sin_turns, exp
-from rime_kernels.physics import beam, envelope, phase
+from rime_kernels.cpu.simd import ahead, constant, dot, load, repeat, size, store
+from rime_kernels.cpu.sums import CpuSky, EntryPointers, fill_terms, product
+from rime_kernels.physics import beam, phase
 
 # Names that the compiled functions see: an attribute of a module would not be part of the cache.
 _argument, _argument_slopes, _voltage_slope = beam.argument, beam.argument_slopes, beam.voltage_slope
-_C, _squared = phase.SPEED_OF_LIGHT, envelope.squared
+_C = phase.SPEED_OF_LIGHT
 
-# Entries whose residuals fit in the L1 cache of a core, and sources whose antenna terms fit in the L2 cache.
-CHUNK, PIECE = 32, 48
+# Sources whose antenna terms fit in the L2 cache of a core.
+PIECE = 48
 # Numbers as arguments: Numba would compile a function once for each number in its text.
 _0, _1, _4 = np.int64(0), np.int64(1), np.int64(4)
-
-
-class Entries(NamedTuple):
-    """A chunk of entries; pointers to contiguous arrays, `n` the number of lanes."""
-
-    n_entry: int
-    antenna: Pointer  # (n_entry, 2)
-    residual: Pointer  # (n_entry, 2, n_stokes, n)
-    metres: Pointer  # float64 (3, n_flat); flat: (n_entry, 1 or n lanes), padded to whole vectors
-    coordinates: Pointer  # the same in working precision
-    n_flat: int
-    scale: Vector  # float64 vector: nu/c of the block
-
-
-class GradientSums(NamedTuple):
-    """Sums of a task over its entries, lane by lane; pointers to float64."""
-
-    brightness: Pointer  # (n_source, n_stokes, n)
-    direction: Pointer  # (n_source, 3, n): of Im(z) with u, v, w in metres
-    projection: Pointer  # (n_shape, 6, n): of Re(z) with products of coordinates, as `fill_shape`
-    profile: Pointer  # (n_profile, 8): half the derivatives, summed over lanes
-
-
-class GradientWorkspace(NamedTuple):
-    """What a task needs for the gradient besides its forward loop; pointers to the task's own arrays."""
-
-    backward: Backward
-    residual: Pointer  # that of `backward`; of several nodes another array, for those times a node's weight
-    sums: GradientSums  # brightness: (n_place, ...), a place for each slot where brightness belongs to a time
-    n_each_freq: int  # numbers of `sums.brightness` to a node of frequency; those of the others follow
-    stokes_per_time: bool
-    terms: Pointer  # (PIECE, n_antenna, 2, n)
-    products: Pointer  # (CHUNK, 2, n)
-    metres: Pointer  # float64 (3, CHUNK, n)
-    coordinates: Pointer  # the same in working precision
-    turns: Pointer  # float64 (CHUNK, n)
-    shape: Pointer  # (7, CHUNK, n)
-    pair: Pointer  # (2,): 0, 1: the antennas of an entry that has its own voltages
-    gains: Pointer  # (n_antenna or 2, n_source, n): sums for voltages; 0 between slots
-    of_beam_scale: Pointer  # float64 (1,)
-    of_voltage_lm: Pointer  # float64 (n_source, 2)
-    of_pointing: Pointer  # float64 (n_place, n_antenna, 2, n_slot_lane)
-    pointing_per_time: bool
 
 
 class Gains(NamedTuple):
@@ -79,63 +50,6 @@ class Gains(NamedTuple):
     voltage: Pointer  # (n_antenna, n_source, n)
     gradient: Pointer  # the same shape
     n_source: int
-
-
-@inner_function
-def fill_coordinates(
-    uvw: Pointer,
-    n_lane: int,
-    n_entry: int,
-    metres: Pointer,
-    coordinates: Pointer,
-    n_flat: int,
-    lanes_like: Vector,
-) -> None:
-    """Coordinates of a chunk one after the other: metres (3, n_flat), and in working precision."""
-    for k in range(3):
-        for e in range(n_entry):
-            for i in range(n_lane):
-                metres[k * n_flat + e * n_lane + i] = uvw[(3 * e + k) * n_lane + i]
-        for offset in range(k * n_flat, (k + 1) * n_flat, size(lanes_like)):
-            store(coordinates, offset, convert(load(metres, offset, lanes_like), lanes_like))
-
-
-@vector_function
-def _along(metres: Pointer, n_flat: int, offset: int, axis: Pointer, lanes_like: Vector) -> Vector:
-    """Coordinates in metres times a vector of three numbers, float64."""
-    u, v, w = (
-        load(metres, offset, lanes_like),
-        load(metres, offset + n_flat, lanes_like),
-        load(metres, offset + 2 * n_flat, lanes_like),
-    )
-    return u * spread(axis[0], u) + v * spread(axis[1], u) + w * spread(axis[2], u)
-
-
-@inner_function
-def fill_turns(entries: Entries, direction: Pointer, out: Pointer, lanes_like: Vector) -> None:
-    """Turns of a source at a frequency where nu/c = 1, float64 (n_flat,)."""
-    for offset in range(0, entries.n_flat, size(lanes_like)):
-        store(out, offset, _along(entries.metres, entries.n_flat, offset, direction, lanes_like))
-
-
-@inner_function
-def fill_shape(entries: Entries, projection: Pointer, out: Pointer, lanes_like: Vector) -> None:
-    """Fill the coordinates that the envelope of a Gaussian depends on, (7, n_flat) in working precision.
-
-    With a, b = c times the coordinates along and across: -(a^2 + b^2), then a u, a v, a w, b u, b v, b w.
-    """
-    n_flat = entries.n_flat
-    for offset in range(0, n_flat, size(lanes_like)):
-        a = _along(entries.metres, n_flat, offset, projection, lanes_like)
-        b = _along(entries.metres, n_flat, offset, ahead(projection, 3), lanes_like)
-        c = constant(_C, a)
-        a, b = c * a, c * b
-        store(out, offset, convert(-_squared(a, b), lanes_like))
-        a, b = convert(a, lanes_like), convert(b, lanes_like)
-        for k in range(3):
-            x = load(entries.coordinates, k * n_flat + offset, lanes_like)
-            store(out, (1 + k) * n_flat + offset, a * x)
-            store(out, (4 + k) * n_flat + offset, b * x)
 
 
 @inner_function
@@ -149,35 +63,6 @@ def _fill_products(entries: Entries, terms: Pointer, out: Pointer, lanes_like: V
         store(out, 2 * n * e + n, im)
 
 
-@inner_function
-def fill_phases(entries: Entries, turns: Pointer, out: Pointer, lane: Vector, lanes_like: Vector) -> None:
-    """K_pq of a source from its turns (n_flat,), (n_entry, 2, n)."""
-    n = size(lanes_like)
-    for e in range(entries.n_entry):
-        there = repeat(load(turns, e * size(lane), lane), lanes_like)
-        re, im = cos_sin_turns(there * entries.scale, lanes_like)
-        store(out, 2 * n * e, re)
-        store(out, 2 * n * e + n, im)
-
-
-@inner_function
-def put_envelope(entries: Entries, shape: Pointer, terms: Pointer, lane: Vector, lanes_like: Vector) -> None:
-    """Multiply terms (n_entry, 2, n) by the envelope of a Gaussian, from `fill_shape`."""
-    n = size(lanes_like)
-    scale = convert(entries.scale, lanes_like)
-    square = scale * scale
-    for e in range(entries.n_entry):
-        envelope = exp(repeat(load(shape, e * size(lane), lane), lanes_like) * square)
-        store(terms, 2 * n * e, envelope * load(terms, 2 * n * e, lanes_like))
-        store(terms, 2 * n * e + n, envelope * load(terms, 2 * n * e + n, lanes_like))
-
-
-@vector_function
-def add_vector(sums: Pointer, offset: int, vector: Vector, wide: Vector) -> None:
-    """Add a vector to float64 numbers."""
-    store(sums, offset, load(sums, offset, vector) + convert(vector, wide))
-
-
 @vector_function
 def _through_gains(gains: Gains, p: int, q: int, re: Vector, lanes_like: Vector) -> Vector:
     """E_p E_q of a source; adds Re(z)/(E_p E_q) times the other voltage to the sums for E_p and E_q."""
@@ -187,25 +72,6 @@ def _through_gains(gains: Gains, p: int, q: int, re: Vector, lanes_like: Vector)
     store(gains.gradient, at_p, load(gains.gradient, at_p, lanes_like) + e_q * re)
     store(gains.gradient, at_q, load(gains.gradient, at_q, lanes_like) + e_p * re)
     return e_p * e_q
-
-
-@vector_function
-def _at(values: Pointer, n_flat: int, k: int, e: int, lane: Vector, lanes_like: Vector) -> Vector:
-    """Number k of entry e of (..., n_flat), in all lanes."""
-    return repeat(load(values, k * n_flat + e * size(lane), lane), lanes_like)
-
-
-@vector_function
-def add_columns(
-    sums: tuple[Vector, Vector, Vector], values: Pointer, n_flat: int, k: int, e: int, factor: Vector,
-    lane: Vector,
-) -> tuple[Vector, Vector, Vector]:  # fmt: skip
-    """Three sums with the factor times numbers k, k + 1, k + 2 of entry e."""
-    first, second, third = sums
-    first = first + factor * _at(values, n_flat, k, e, lane, factor)
-    second = second + factor * _at(values, n_flat, k + 1, e, lane, factor)
-    third = third + factor * _at(values, n_flat, k + 2, e, lane, factor)
-    return first, second, third
 
 
 @inner_function
@@ -343,50 +209,47 @@ def at_node(
 
 @inner_function
 def pull_slot(
-    factored: bool, work: GradientWorkspace, rows: Record, sky: CpuSky, profiles: Record, slot: int,
-    place: int,
-    entry: int, stop: int, scale: Vector, lane: Vector, lanes_like: Vector, stokes: Vector, wide: Vector,
+    factored: bool, work: GradientWorkspace, rows: EntryPointers, matrices: JonesSlot | None, sky: CpuSky,
+    profiles: Record, slot: int, place: int, entry: int, stop: int, terms: Pointer, scale: Vector,
+    lane: Vector, lanes_like: Vector, stokes: Vector, wide: Vector,
 ) -> None:  # fmt: skip
     """Add entries entry .. stop - 1 of a slot to the sums of a task, from the residuals in `work`.
 
-    For a piece of the sources at a time; `lane` is a vector of as many lanes as coordinates have, 1 or n.
+    For a piece of the sources at a time; `lane` is a vector of as many lanes as coordinates have, 1 or n;
+    `terms` are those of `matrices`.
     """
-    n, n_all, n_lane = size(lanes_like), size(stokes), size(lane)
-    n_place = sky.n_source * n_all * (place if work.stokes_per_time else 0)
-    of_brightness = ahead(work.sums.brightness, n_place)
+    n, n_all = size(lanes_like), size(stokes)
+    of_brightness = ahead(work.sums.brightness, sky.n_source * n_all * (place if work.stokes_per_time else 0))
     bare = CpuSky(
         sky.n_source, sky.n_point, sky.first_varied, sky.stop_varied, sky.direction, sky.projection,
-        sky.bright, False, sky.voltages,
+        sky.bright, False, sky.voltages, sky.circular,
     )  # fmt: skip
     antenna_uvw = ahead(rows.antenna_uvw, slot * rows.n_antenna * 3 * rows.n_slot_lane)
-    for first in range(sky.first_varied, sky.stop_varied, PIECE):
-        last = min(first + PIECE, sky.stop_varied)
-        for s in range(first, last if factored else first):
-            fill_terms(
-                bare, s, s + 1, antenna_uvw, rows.n_antenna, rows.n_slot_lane, scale,
-                ahead(work.terms, 2 * n * rows.n_antenna * (s - first)), lanes_like,
-            )  # fmt: skip
+    step = piece_of(matrices, sky, PIECE)
+    for first in range(sky.first_varied, sky.stop_varied, step):
+        last = min(first + step, sky.stop_varied)
+        if matrices is None:
+            for s in range(first, last if factored else first):
+                fill_terms(
+                    bare, s, s + 1, antenna_uvw, rows.n_antenna, rows.n_slot_lane, scale,
+                    ahead(work.terms, 2 * n * rows.n_antenna * (s - first)), lanes_like,
+                )  # fmt: skip
+        else:
+            begin_piece(work, matrices, sky, first, last, terms, scale, lanes_like)
         for e in range(entry, stop, CHUNK):
-            n_entry = min(CHUNK, stop - e)
-            n_flat = -(-n_entry * n_lane // n) * n
-            fill_coordinates(
-                ahead(rows.uvw, 3 * n_lane * e),
-                n_lane,
-                n_entry,
-                work.metres,
-                work.coordinates,
-                n_flat,
-                lanes_like,
-            )
-            entries = Entries(
-                n_entry, ahead(rows.antenna, 2 * e) if rows.has_same else work.pair,
-                ahead(work.residual, 2 * n_all * (e - work.backward.first[0])), work.metres, work.coordinates,
-                n_flat, scale,
-            )  # fmt: skip
-            _pull_chunk(
-                factored, work, entries, sky, profiles, rows.n_antenna, first, last, of_brightness, lane,
-                lanes_like, stokes, wide,
-            )  # fmt: skip
+            entries = chunk_of(rows, work, e, min(CHUNK, stop - e), scale, lane, lanes_like, stokes)
+            if matrices is None:
+                _pull_chunk(
+                    factored, work, entries, sky, profiles, rows.n_antenna, first, last, of_brightness, lane,
+                    lanes_like, stokes, wide,
+                )  # fmt: skip
+            else:
+                pull_chunk(
+                    work, rows, matrices, entries, sky, profiles, e, first, last, terms, lane, lanes_like,
+                    wide,
+                )  # fmt: skip
+        if matrices is not None:
+            pull_antennas(work, matrices, sky, place, first, last, terms, of_brightness, scale, lanes_like)
 
 
 @inner_function

@@ -19,8 +19,6 @@ from rime_kernels.cpu.brightness import NO_BEAM, make_spectra
 from rime_kernels.cpu.correlations import Correlations, correlations
 from rime_kernels.cpu.forward import make_visibilities
 from rime_kernels.cpu.gradient import adjoint_of, make_gradients, make_parts, n_places
-from rime_kernels.cpu.jones.forward import make_visibilities as make_jones_visibilities
-from rime_kernels.cpu.jones.gradient import make_gradients as make_jones_gradients
 from rime_kernels.cpu.jones.spline import BeamLanes, CpuBeams, beams_of
 from rime_kernels.cpu.lanes import Lanes, Nodes, aligned, make_lanes, one_node, with_data
 from rime_kernels.cpu.profiles import functions_of
@@ -127,8 +125,16 @@ class CpuEngine:
         matrix = of_sums[:, : variant.n_stokes]
         return terms_of(sources.antenna_terms, matrix, place, self._lanes, variant.real)
 
-    def _maps(self, jones: LaneTerms | None, variant: Variant) -> tuple[Correlations, Correlations]:
-        """The maps from sums (or V) to correlations, and from weighted residuals to Stokes parameters."""
+    def _maps(
+        self, beams: CpuBeams | None, jones: LaneTerms | None, variant: Variant
+    ) -> tuple[Correlations, Correlations]:
+        """The maps from sums (or V) to correlations, and from weighted residuals to Stokes parameters.
+
+        Sums through `beams`, and what their gradient begins with, are products of feeds.
+        """
+        if beams is not None:
+            identity = correlations(np.eye(4, dtype=complex), variant.real)
+            return self._of_feeds[0], self._of_feeds[1] if jones is None else identity
         if jones is None:
             return self._correlations[variant.n_stokes], self._transposed[variant.n_stokes]
         return self._of_feeds[0], back_map(self._matrix, variant.n_stokes, variant.real)
@@ -139,12 +145,6 @@ class CpuEngine:
         select = np.eye(4, dtype=complex)[list(feeds_of(self._matrix)[1])]
         real = np.float32 if self._single else np.float64
         return correlations(select, real), correlations(select.T, real)
-
-    def _to_feeds(self, jones: LaneTerms | None) -> Correlations:
-        """The map from weighted residuals, or those of X, to products of feeds."""
-        if jones is None:
-            return self._of_feeds[1]
-        return correlations(np.eye(4, dtype=complex), np.float32 if self._single else np.float64)
 
     def _parameters(
         self, sources: Sources, scaled_dof: NDArray[np.float64] | None
@@ -278,17 +278,11 @@ class CpuEngine:
             vis_out = result.view(variant.real)
         # One number a task, whichever thread takes it: the order of the sum does not depend on threads.
         partial = np.empty((n_batch, len(tasks)))
-        if beams is not None:
-            make_jones_visibilities(variant.single)(
-                variant.factored, variant.shifted, int(output), tasks, self._lanes, inputs, beams, spectra,
-                self._of_feeds[0], jones, vis_out, real_out, partial, functions_of(variant.profiles),
-            )  # fmt: skip
-        else:
-            make_visibilities(variant.single, variant.n_stokes)(
-                variant.factored, variant.shifted, variant.beam, int(output), tasks, self._lanes, self._nodes,
-                inputs, spectra, self._maps(jones, variant)[0], jones, vis_out, real_out, partial,
-                functions_of(variant.profiles),
-            )  # fmt: skip
+        make_visibilities(variant.single, variant.n_stokes)(
+            variant.factored, variant.shifted, variant.beam, int(output), tasks, self._lanes, self._nodes,
+            inputs, beams, spectra, self._maps(beams, jones, variant)[0], jones, vis_out, real_out, partial,
+            functions_of(variant.profiles),
+        )  # fmt: skip
         if output in _SUMS:
             # NumPy sums each row by itself, in an order that depends on its length alone.
             np.add.reduce(partial, axis=1, out=result)
@@ -316,16 +310,9 @@ class CpuEngine:
         parts = make_parts(tasks, lanes, inputs, jones, variant.n_stokes, len(self._chan_freqs))
         none = (len(spectra), 0, 0, 0)
         beams = beams_of(self._matrix, sources, inputs.direction.shape[1], self._beam_lanes)
-        if beams is not None:
-            make_jones_gradients(variant.single, lanes.uvw.shape[2])(
-                variant.factored, variant.shifted, int(output), tasks, lanes, inputs, beams, spectra,
-                self._of_feeds[0], self._to_feeds(jones), jones,
-                np.empty(none, variant.real), np.empty(none), parts, functions_of(variant.profiles),
-            )  # fmt: skip
-            return adjoint_of(parts, tasks, lanes, inputs, sources, self._chan_freqs, jones)
         make_gradients(variant.single, variant.n_stokes, lanes.uvw.shape[2])(
             variant.factored, variant.shifted, variant.beam, int(output), tasks, lanes, self._nodes, inputs,
-            spectra, *self._maps(jones, variant), jones, np.empty(none, variant.real),
+            beams, spectra, *self._maps(beams, jones, variant), jones, np.empty(none, variant.real),
             np.empty(none), parts, functions_of(variant.profiles),
         )  # fmt: skip
         return adjoint_of(parts, tasks, lanes, inputs, sources, self._chan_freqs, jones)

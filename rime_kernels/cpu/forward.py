@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 from numba import prange
@@ -18,7 +17,6 @@ from numba import prange
 from rime_kernels.compile.jit import inner_function, loop, vector_function
 from rime_kernels.compile.types import Array, NumbaType, Pointer, Record, Vector
 from rime_kernels.cpu.adjoint import (
-    GradientWorkspace,
     at_node,
     backward_of,
     begin,
@@ -28,18 +26,23 @@ from rime_kernels.cpu.adjoint import (
 from rime_kernels.cpu.antennas import LaneTerms, View, begin_run, look_up, n_antennas, space_for, view_of
 from rime_kernels.cpu.brightness import NO_BEAM, fill_brightness, fill_voltages, workspace
 from rime_kernels.cpu.correlations import Correlations
+from rime_kernels.cpu.entries import GradientWorkspace
+from rime_kernels.cpu.jones.slot import JonesSlot, is_circular, keep, n_term, slot_of, space_of, sum_entry
+from rime_kernels.cpu.jones.spline import CpuBeams
+from rime_kernels.cpu.jones.sums import PIECE
+from rime_kernels.cpu.jones.sums import fill_terms as fill_matrices
 from rime_kernels.cpu.lanes import Lanes, Nodes
 from rime_kernels.cpu.outputs import Backward, Epilogue, expect, fill_factors, finish, needs_sums
-from rime_kernels.cpu.profiles import ProfileFunctions, n_before_profiles, profiles_of
+from rime_kernels.cpu.profiles import ProfileFunctions, profiles_of
 from rime_kernels.cpu.simd import ahead, constant, load, n_lanes, pointer, size, store, zeros
 from rime_kernels.cpu.sums import (
     CpuSky,
+    EntryPointers,
     fill_terms,
-    sum_gaussians,
     sum_points,
     sum_points_of_one,
-    sum_profiles,
     sum_rows,
+    sum_shapes,
     wavelengths,
 )
 from rime_kernels.inputs import Inputs
@@ -55,43 +58,16 @@ _MOST_TOGETHER = 4
 # ---- tasks: a block of channels, and some slots or some entries of one slot
 
 
-class _EntryPointers(NamedTuple):
-    """The entries of `Lanes` as pointers."""
-
-    n_antenna: int
-    antenna_uvw: Pointer  # (n_slot, n_antenna, 3, n_slot_lane)
-    n_slot_lane: int
-    uvw: Pointer  # (n_entry, 3, n_row_lane)
-    n_row_lane: int
-    antenna: Pointer  # (n_entry, 2), where all lanes have the same
-    has_same: bool
-
-
 @vector_function
-def _sum_profiles(
-    rows: _EntryPointers, sky: CpuSky, profiles: Record, entry: int, first: int, stop: int, p: Pointer,
-    q: Pointer,
-    sums: Pointer, more: bool, scale: Vector, lanes_like: Vector, stokes: Vector,
-) -> None:  # fmt: skip
-    """Add sources first .. stop - 1, which are profiles, to the sums of an entry."""
-    if profiles is None:
-        return
-    if first < stop:
-        u, v, w = wavelengths(rows.uvw, entry, rows.n_row_lane, scale)
-        sum_profiles(
-            profiles, first - profiles.first, stop - profiles.first, u, v, w, p, q,
-            ahead(sky.bright, size(stokes) * first), sums, more, lanes_like, stokes,
-        )  # fmt: skip
-
-
-@vector_function
-def _most_sources(lanes_like: Vector, stokes: Vector) -> int:
+def _most_sources(beams: CpuBeams | None, lanes_like: Vector, stokes: Vector) -> int:
     """Sources whose antenna terms are there at a time."""
+    if beams is not None:
+        return PIECE
     return _PIECE_OF_ONE if size(stokes) == size(lanes_like) else _PIECE
 
 
 @inner_function
-def _last_together(rows: _EntryPointers, entry: int, stop: int, lanes_like: Vector, stokes: Vector) -> int:
+def _last_together(rows: EntryPointers, entry: int, stop: int, lanes_like: Vector, stokes: Vector) -> int:
     """The last of the entries that are summed together from this one on, below `stop`: one, two or four.
 
     Four where Stokes I is alone and they have the same first antenna.
@@ -110,14 +86,14 @@ def _last_together(rows: _EntryPointers, entry: int, stop: int, lanes_like: Vect
 
 @inner_function
 def _sum_factored(
-    rows: _EntryPointers, sky: CpuSky, profiles: Record, entry: int, last: int, first: int, n_source: int,
+    rows: EntryPointers, sky: CpuSky, profiles: Record, entry: int, last: int, first: int, n_source: int,
     terms: Pointer, sums: Pointer, begun: bool, scale: Vector, lanes_like: Vector, stokes: Vector,
 ) -> None:  # fmt: skip
     """Add n_source sources from `first` on to the sums of the entries entry .. last.
 
     Sums begin anew with the first source, unless they have `begun`.
     """
-    n, n_sums, length = size(lanes_like), 2 * size(stokes), 2 * size(lanes_like) * n_source
+    n_sums, length = 2 * size(stokes), 2 * size(lanes_like) * n_source
     bright, more = ahead(sky.bright, size(stokes) * first), begun or first > 0
     n_point = min(max(sky.n_point - first, 0), n_source)
     if n_point > 0:
@@ -133,32 +109,20 @@ def _sum_factored(
         else:
             p2 = ahead(terms, length * rows.antenna[2 * last])
             sum_points(n_point, p, q, p2, q2, bright, sums, ahead(sums, n_sums), more, lanes_like, stokes)
-    n_before = n_before_profiles(profiles, first, n_source)
-    if n_point == n_source:
-        return
-    for e in range(entry, last + 1):
+    for e in range(entry, last + 1 if n_point < n_source else entry):
         p, q = ahead(terms, length * rows.antenna[2 * e]), ahead(terms, length * rows.antenna[2 * e + 1])
-        here = ahead(sums, n_sums * (e - entry))
-        if n_point < n_before:
-            g, shift = first + n_point - sky.n_point, 2 * n * n_point
-            u, v, w = wavelengths(rows.uvw, e, rows.n_row_lane, scale)
-            sum_gaussians(
-                g, g + n_before - n_point, sky.projection, u, v, w, ahead(p, shift), ahead(q, shift),
-                ahead(bright, size(stokes) * n_point), here, more or n_point > 0, lanes_like, stokes,
-            )  # fmt: skip
-        shift = 2 * n * n_before
-        _sum_profiles(
-            rows, sky, profiles, e, first + n_before, first + n_source, ahead(p, shift), ahead(q, shift),
-            here, begun or first + n_before > 0, scale, lanes_like, stokes,
+        sum_shapes(
+            rows, sky, profiles, e, first, n_point, n_source, p, q, bright, ahead(sums, n_sums * (e - entry)),
+            more or n_point > 0, scale, lanes_like, stokes,
         )  # fmt: skip
 
 
 @inner_function
-def _factored_slot(
-    rows: _EntryPointers, sky: CpuSky, profiles: Record, epilogue: Epilogue, backward: Backward | None,
-    view: View | None,
-    slot: int, entry: int, stop: int, terms: Pointer, sums: Pointer, apart: bool, begun: bool, ends: bool,
-    scale: Vector, lanes_like: Vector, stokes: Vector, total: Vector,
+def _slot_of_terms(
+    factored: bool, rows: EntryPointers, matrices: JonesSlot | None, sky: CpuSky, profiles: Record,
+    epilogue: Epilogue, backward: Backward | None, view: View | None, slot: int, entry: int, stop: int,
+    most: int, terms: Pointer, sums: Pointer, apart: bool, begun: bool, ends: bool, scale: Vector,
+    lanes_like: Vector, stokes: Vector, total: Vector,
 ) -> Vector:  # fmt: skip
     """Entries entry .. stop - 1 of a slot from its antenna terms, for a piece of the sources at a time.
 
@@ -166,39 +130,38 @@ def _factored_slot(
     begin anew; an entry is finished with the last piece where its sum `ends`.
     """
     n_sums = 2 * size(stokes)
-    n_piece = -(-sky.n_source // _most_sources(lanes_like, stokes))
+    n_piece = -(-sky.n_source // most)
     step = -(-sky.n_source // n_piece)
     antenna_uvw = ahead(rows.antenna_uvw, slot * rows.n_antenna * 3 * rows.n_slot_lane)
     for first in range(0, sky.n_source, step):
         n_source = min(step, sky.n_source - first)
         has_sums, is_last = needs_sums(epilogue, view), ends and first + n_source == sky.n_source
-        if has_sums:
+        if matrices is not None:
+            fill_matrices(matrices, sky, first, first + n_source, scale, terms, lanes_like)
+        elif has_sums:
             fill_terms(
                 sky, first, first + n_source, antenna_uvw, rows.n_antenna, rows.n_slot_lane, scale, terms,
                 lanes_like,
             )  # fmt: skip
         e = entry
         while e < stop:
-            last = _last_together(rows, e, stop, lanes_like, stokes)
+            last = e
+            if matrices is None:
+                last = _last_together(rows, e, stop, lanes_like, stokes)
             here = sums if n_piece == 1 and not apart else ahead(sums, n_sums * (e - entry))
             if is_last:
                 expect(epilogue, last + 1, min(last + last - e + 2, stop), lanes_like)
             if has_sums:
-                _sum_factored(
-                    rows,
-                    sky,
-                    profiles,
-                    e,
-                    last,
-                    first,
-                    n_source,
-                    terms,
-                    here,
-                    begun,
-                    scale,
-                    lanes_like,
-                    stokes,
-                )
+                if matrices is None:
+                    _sum_factored(
+                        rows, sky, profiles, e, last, first, n_source, terms, here, begun, scale, lanes_like,
+                        stokes,
+                    )  # fmt: skip
+                else:
+                    sum_entry(
+                        rows, factored, matrices.pair, sky, profiles, e, first, n_source, terms, here, begun,
+                        scale, lanes_like,
+                    )  # fmt: skip
             if is_last:
                 for k in range(last - e + 1):  # a loop, so that the compiler has one copy of it
                     total = total + finish(
@@ -210,30 +173,34 @@ def _factored_slot(
 
 @inner_function
 def _row_slot(
-    rows: _EntryPointers, sky: CpuSky, profiles: Record, epilogue: Epilogue, backward: Backward | None,
-    view: View | None,
-    entry: int, stop: int, sums: Pointer, apart: bool, begun: bool, ends: bool, scale: Vector,
-    lanes_like: Vector,
-    stokes: Vector, total: Vector,
+    rows: EntryPointers, matrices: JonesSlot | None, sky: CpuSky, profiles: Record, epilogue: Epilogue,
+    backward: Backward | None, view: View | None, entry: int, stop: int, sums: Pointer, apart: bool,
+    begun: bool, ends: bool, scale: Vector, lanes_like: Vector, stokes: Vector, total: Vector,
 ) -> Vector:  # fmt: skip
-    """Entries entry .. stop - 1 of a slot, each from its own coordinates; otherwise as `_factored_slot`."""
+    """Entries entry .. stop - 1 of a slot, each from its own coordinates; otherwise as `_slot_of_terms`."""
+    if matrices is not None:
+        return total
+    n_voltage = size(lanes_like) * sky.n_source if sky.has_voltages else 0
     for e in range(entry, stop):
         here = ahead(sums, 2 * size(stokes) * (e - entry)) if apart else sums
         if ends:
             expect(epilogue, e, e + 1, lanes_like)
         u, v, w = wavelengths(rows.uvw, e, rows.n_row_lane, scale)
-        p, q = (rows.antenna[2 * e], rows.antenna[2 * e + 1]) if rows.has_same else (0, 1)
+        i_p, i_q = (rows.antenna[2 * e], rows.antenna[2 * e + 1]) if rows.has_same else (0, 1)
+        p, q = ahead(sky.voltages, n_voltage * i_p), ahead(sky.voltages, n_voltage * i_q)
         if needs_sums(epilogue, view):
-            sum_rows(sky, profiles, u, v, w, p, q, here, begun, lanes_like, stokes)
+            sum_rows(
+                sky, profiles, 0, sky.n_source, u, v, w, p, q, sky.bright, here, begun, lanes_like, stokes
+            )
         if ends:
             total = total + finish(epilogue, backward, view, e, here, lanes_like)
     return total
 
 
 @inner_function
-def _rows_at(nodes: Nodes, time: int, lanes: Lanes) -> _EntryPointers:
+def _rows_at(nodes: Nodes, time: int, lanes: Lanes) -> EntryPointers:
     """The coordinates of entries at a node of time."""
-    return _EntryPointers(
+    return EntryPointers(
         lanes.antenna_uvw.shape[1], pointer(nodes.antenna_uvw[time]), lanes.antenna_uvw.shape[3],
         pointer(nodes.uvw[time]), lanes.uvw.shape[2], pointer(lanes.antenna), lanes.antenna.shape[2] == 1,
     )  # fmt: skip
@@ -250,38 +217,42 @@ def _weigh(weight: float, sky: CpuSky, stokes: Vector) -> None:
 @inner_function
 def run_task(
     factored: bool, shifted: bool, beam_code: int, output: int, task: Array, b: int, lanes: Lanes,
-    nodes: Nodes, inputs: Inputs, spectra: Array, correlations: Correlations, jones: LaneTerms | None,
-    vis_out: Array, real_out: Array, work: GradientWorkspace | None, functions: ProfileFunctions | None,
-    real: NumbaType, lane: Vector, lanes_like: Vector, stokes: Vector, total: Vector,
+    nodes: Nodes, inputs: Inputs, beams: CpuBeams | None, spectra: Array, correlations: Correlations,
+    jones: LaneTerms | None, vis_out: Array, real_out: Array, work: GradientWorkspace | None,
+    functions: ProfileFunctions | None, real: NumbaType, lane: Vector, lanes_like: Vector, stokes: Vector,
+    total: Vector,
 ) -> float:  # fmt: skip
     """Compute one task for one entry of the batch; gives its chi2, or 0 where `output` is another.
 
     `nodes` are more than one for smeared visibilities only, whose templates do not move.
+    `beams` make matrices of antenna terms; None where they are numbers.
     `work` and `lane` are None, or the workspace and the lanes of the gradient of chi2 (`adjoint.py`);
     `functions` are those of profiles; None where there are no profiles.
     """
-    n, n_all, most = size(lanes_like), size(stokes), _most_sources(lanes_like, stokes)
+    n, n_all, most = size(lanes_like), size(stokes), _most_sources(beams, lanes_like, stokes)
     block, first_slot, stop_slot, first_entry, stop_entry = task[0], task[1], task[2], task[3], task[4]
     direction, projection, pointing = inputs.direction[b], inputs.projection[b], inputs.pointing[b]
     n_source, n_antenna, has_beam = direction.shape[0], pointing.shape[1], beam_code != NO_BEAM
     by_entry = lanes.antenna.shape[2] > 1
     bright, scratch = workspace(n_source * n_all, real), workspace(2 * n, real)
     voltages = workspace(n * n_source * (2 if by_entry else n_antenna) if has_beam else 0, real)
-    terms = workspace(2 * n * lanes.antenna_uvw.shape[1] * min(n_source, most) if factored else 0, real)
+    has_terms, n_each = factored or beams is not None, n_term(beams, lanes.antenna_uvw.shape[1])
+    terms = workspace(n * n_each * min(n_source, most) if has_terms else 0, real)
     n_sums, n_node, n_freq = _MOST_TOGETHER, nodes.weight.size, nodes.scale.shape[0]
     n_block = lanes.scale.shape[0]
     apart = n_node > 1
-    if apart or (factored and n_source > most):
+    if apart or (has_terms and n_source > most):
         for slot in range(first_slot, stop_slot):
             n_sums = max(n_sums, lanes.slot_entry[slot + 1] - lanes.slot_entry[slot] + 1)
         n_sums = min(n_sums, stop_entry - first_entry + 1)
     sums = workspace(2 * n_all * n_sums, real)
     n_dish = n_antennas(jones)
-    space = workspace(space_for(jones, n, n_dish), real)
-    view, run = view_of(jones, lanes, n_dish, space, n), np.int64(-1)
+    seen, space = workspace(space_for(jones, n, n_dish), real), space_of(beams, n, real)
+    view, run = view_of(jones, lanes, n_dish, seen, n), np.int64(-1)
     sky = CpuSky(
-        n_source, n_source - projection.shape[0], inputs.first_varied, inputs.stop_varied,
-        pointer(direction), pointer(projection), pointer(bright), has_beam, pointer(voltages),
+        n_source, n_source - projection.shape[0], inputs.first_varied if beams is None else 0,
+        inputs.stop_varied if beams is None else n_source, pointer(direction), pointer(projection),
+        pointer(bright), has_beam, pointer(voltages), is_circular(beams),
     )  # fmt: skip
     n_corr, n_template = correlations.part.shape[0] // 2, max(0, lanes.data.shape[3] - 3) // 2
     factors = workspace(2 * n * n_template, real)
@@ -308,6 +279,7 @@ def run_task(
         times = lanes.slot_time[slot]
         run = look_up(jones, view, b, slot, block, run, n)
         begin_run(work, jones, run, first_slot)
+        matrices = slot_of(beams, space, inputs, b, lanes, slot, block, factored, n)
         by_itself = has_beam and by_entry and not factored  # each entry has voltages of its own
         # Of smeared visibilities first all nodes are summed; the residuals are then pulled back through all.
         for step in range(n_node if work is None or not apart else 2 * n_node):
@@ -336,21 +308,22 @@ def run_task(
                     )
                 begin(work, entry if apart else e)
                 here = ahead(pointer(sums), 2 * n_all * (e - entry) if apart else 0)
-                if is_sum and factored:
-                    total = _factored_slot(
-                        rows, sky, profiles, epilogue, backward, view, slot, e, end, pointer(terms), here,
-                        apart, node > 0, node == n_node - 1, scale, lanes_like, stokes, total,
+                if is_sum and has_terms:
+                    total = _slot_of_terms(
+                        factored, rows, matrices, sky, profiles, epilogue, backward, view, slot, e, end, most,
+                        pointer(terms), here, apart, node > 0, node == n_node - 1, scale, lanes_like, stokes,
+                        total,
                     )  # fmt: skip
                 elif is_sum:
                     total = _row_slot(
-                        rows, sky, profiles, epilogue, backward, view, e, end, here, apart, node > 0,
-                        node == n_node - 1, scale, lanes_like, stokes, total,
+                        rows, matrices, sky, profiles, epilogue, backward, view, e, end, here, apart,
+                        node > 0, node == n_node - 1, scale, lanes_like, stokes, total,
                     )  # fmt: skip
                 if work is not None and (not apart or not is_sum):
                     place = slot - first_slot
                     pull_slot(
-                        factored, of_node, rows, sky, profiles, slot, place, e, end, scale, lane, lanes_like,
-                        stokes, total,
+                        factored, of_node, rows, matrices, sky, profiles, slot, place, e, end, pointer(terms),
+                        scale, lane, lanes_like, stokes, total,
                     )  # fmt: skip
                     if has_beam:
                         pull_voltages(
@@ -362,7 +335,8 @@ def run_task(
     if n_template:
         factors[0] = 0
     if jones is not None:
-        space[0] = 0
+        seen[0] = 0
+    keep(space)
     lane_sums = np.empty(n)
     store(pointer(lane_sums), 0, total)
     whole = 0.0
@@ -386,14 +360,15 @@ def make_visibilities(single: bool, n_stokes: int) -> Callable[..., None]:
     @loop
     def visibilities(
         factored: bool, shifted: bool, beam_code: int, output: int, tasks: Array, lanes: Lanes,
-        nodes: Nodes, inputs: Inputs, spectra: Array, correlations: Correlations, jones: LaneTerms | None,
-        vis_out: Array, real_out: Array, partial: Array, functions: ProfileFunctions | None,
+        nodes: Nodes, inputs: Inputs, beams: CpuBeams | None, spectra: Array, correlations: Correlations,
+        jones: LaneTerms | None, vis_out: Array, real_out: Array, partial: Array,
+        functions: ProfileFunctions | None,
     ) -> None:  # fmt: skip
         n_batch, n_task = partial.shape
         if n_batch * n_task == 1:  # waking the other threads would take longer than the task
             b = np.int64(0)  # the same type as below, or Numba would compile the task twice
             partial[0, 0] = run_task(
-                factored, shifted, beam_code, output, tasks[0], b, lanes, nodes, inputs, spectra,
+                factored, shifted, beam_code, output, tasks[0], b, lanes, nodes, inputs, beams, spectra,
                 correlations, jones, vis_out, real_out, None, functions, real, None, zeros(real, n),
                 zeros(real, n_all), zeros(np.float64, n),
             )  # fmt: skip
@@ -401,7 +376,7 @@ def make_visibilities(single: bool, n_stokes: int) -> Callable[..., None]:
         for item in prange(n_batch * n_task):
             b, i = np.int64(item // n_task), np.int64(item % n_task)
             partial[b, i] = run_task(
-                factored, shifted, beam_code, output, tasks[i], b, lanes, nodes, inputs, spectra,
+                factored, shifted, beam_code, output, tasks[i], b, lanes, nodes, inputs, beams, spectra,
                 correlations, jones, vis_out, real_out, None, functions, real, None, zeros(real, n),
                 zeros(real, n_all), zeros(np.float64, n),
             )  # fmt: skip

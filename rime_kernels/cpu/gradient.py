@@ -14,11 +14,14 @@ from rime_kernels.adjoint import Adjoint
 from rime_kernels.arrays import Sources
 from rime_kernels.compile.jit import inner_function, loop
 from rime_kernels.compile.types import Array, NumbaType, Pointer, Vector
-from rime_kernels.cpu.adjoint import CHUNK, PIECE, GradientSums, GradientWorkspace
+from rime_kernels.cpu.adjoint import PIECE
 from rime_kernels.cpu.antennas import LaneTerms, by_block, places
 from rime_kernels.cpu.brightness import NO_BEAM, workspace
 from rime_kernels.cpu.correlations import Correlations
+from rime_kernels.cpu.entries import CHUNK, GradientSums, GradientWorkspace
 from rime_kernels.cpu.forward import run_task
+from rime_kernels.cpu.jones.adjoint import n_gains as n_matrix_gains
+from rime_kernels.cpu.jones.spline import CpuBeams
 from rime_kernels.cpu.lanes import Lanes, Nodes
 from rime_kernels.cpu.outputs import Backward
 from rime_kernels.cpu.profiles import ProfileFunctions
@@ -103,7 +106,7 @@ def add_lanes(sums: Pointer, factor: Pointer, n_out: int, n: int, out: Pointer) 
 @inner_function
 def _gradient_task(
     factored: bool, shifted: bool, beam_code: int, output: int, i: int, b: int,
-    tasks: Array, lanes: Lanes, nodes: Nodes, inputs: Inputs, spectra: Array,
+    tasks: Array, lanes: Lanes, nodes: Nodes, inputs: Inputs, beams: CpuBeams | None, spectra: Array,
     correlations: Correlations, transposed: Correlations, jones: LaneTerms | None, vis_out: Array,
     real_out: Array, parts: Parts, functions: ProfileFunctions | None, real: NumbaType, lane: Vector,
     lanes_like: Vector, stokes: Vector, total: Vector,
@@ -123,12 +126,14 @@ def _gradient_task(
     of_node = residual if nodes.weight.size == 1 else workspace(n_residual, real)
     weighted = workspace(correlations.part.shape[0] * n, real)
     products, flat = workspace(2 * n_chunk, real), workspace(10 * n_chunk, real)
-    terms = workspace(2 * n * n_antenna * min(n_source, PIECE) if factored else 0, real)
+    has_terms = factored and beams is None  # matrices are those of the forward loop
+    terms = workspace(2 * n * n_antenna * min(n_source, PIECE) if has_terms else 0, real)
     wide, first, pair = workspace(4 * n_chunk, np.float64), np.zeros(1, np.int64), np.arange(2)
     of_direction, of_projection = np.zeros((n_freq, 3 * n * n_source)), np.zeros((n_freq, n * n_projection))
     of_template = np.zeros(4 * n * n_template)
     n_voltage = 2 if lanes.antenna.shape[2] > 1 else inputs.pointing.shape[2]
-    gains = np.zeros(n * n_source * n_voltage if beam_code != NO_BEAM else 0, real)
+    gains = workspace(n * n_source * n_voltage if beam_code != NO_BEAM else n_matrix_gains(beams, n), real)
+    gains[:] = 0
     first_place = parts.first_place[i]
     of_brightness = parts.brightness[b, 0, first_place if parts.stokes_per_time else i]
     of_pointing = parts.pointing[b, first_place if parts.pointing_per_time else i]
@@ -149,8 +154,8 @@ def _gradient_task(
         pointer(of_pointing), parts.pointing_per_time,
     )  # fmt: skip
     parts.chi2[b, i] = run_task(
-        factored, shifted, beam_code, output, task, b, lanes, nodes, inputs, spectra, correlations, jones,
-        vis_out, real_out, work, functions, real, lane, lanes_like, stokes, total,
+        factored, shifted, beam_code, output, task, b, lanes, nodes, inputs, beams, spectra, correlations,
+        jones, vis_out, real_out, work, functions, real, lane, lanes_like, stokes, total,
     )  # fmt: skip
     one = np.ones(n)
     for freq in range(n_freq):
@@ -184,7 +189,7 @@ def make_gradients(single: bool, n_stokes: int, n_lane: int) -> Callable[..., No
     @loop
     def gradients(
         factored: bool, shifted: bool, beam_code: int, output: int, tasks: Array, lanes: Lanes,
-        nodes: Nodes, inputs: Inputs, spectra: Array, correlations: Correlations,
+        nodes: Nodes, inputs: Inputs, beams: CpuBeams | None, spectra: Array, correlations: Correlations,
         transposed: Correlations, jones: LaneTerms | None, vis_out: Array, real_out: Array, parts: Parts,
         functions: ProfileFunctions | None,
     ) -> None:  # fmt: skip
@@ -192,7 +197,7 @@ def make_gradients(single: bool, n_stokes: int, n_lane: int) -> Callable[..., No
         for item in prange(n_batch * n_task):
             b, i = np.int64(item // n_task), np.int64(item % n_task)
             _gradient_task(
-                factored, shifted, beam_code, output, i, b, tasks, lanes, nodes, inputs, spectra,
+                factored, shifted, beam_code, output, i, b, tasks, lanes, nodes, inputs, beams, spectra,
                 correlations, transposed, jones, vis_out, real_out, parts, functions, real,
                 zeros(real, n_lane), zeros(real, n), zeros(real, n_all), zeros(np.float64, n),
             )  # fmt: skip

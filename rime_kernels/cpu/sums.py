@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from rime_kernels.compile.jit import inner_function, vector_function
-from rime_kernels.compile.types import Pointer, Record, Vector
-from rime_kernels.cpu.profiles import Profiles, enveloped
+from rime_kernels.compile.types import Compiled, Pointer, Record, Vector
+from rime_kernels.cpu.profiles import enveloped, n_before_profiles, profile_envelope
 from rime_kernels.cpu.simd import ahead, constant, convert, load, repeat, size, spread, store
 from rime_kernels.cpu.vector_math import cos_sin_turns, exp
 from rime_kernels.physics import envelope, phase
@@ -14,6 +14,21 @@ from rime_kernels.physics import envelope, phase
 # Names that the compiled functions see: an attribute of a module would not be part of the cache.
 _turns, _exponent = phase.turns, envelope.exponent
 _C = phase.SPEED_OF_LIGHT
+
+# Real and imaginary part of a sum, each of all Stokes parameters.
+_Total: TypeAlias = tuple[Vector, Vector]
+
+
+class EntryPointers(NamedTuple):
+    """The entries of `Lanes` as pointers."""
+
+    n_antenna: int
+    antenna_uvw: Pointer  # (n_slot, n_antenna, 3, n_slot_lane)
+    n_slot_lane: int
+    uvw: Pointer  # (n_entry, 3, n_row_lane)
+    n_row_lane: int
+    antenna: Pointer  # (n_entry, 2, 1 or n)
+    has_same: bool  # all lanes of an entry have the same antennas
 
 
 class CpuSky(NamedTuple):
@@ -28,6 +43,7 @@ class CpuSky(NamedTuple):
     bright: Pointer  # (n_source, n_stokes, n)
     has_voltages: bool
     voltages: Pointer  # (n_antenna, n_source, n)
+    circular: bool  # feeds, where antenna terms are matrices
 
 
 @vector_function
@@ -103,11 +119,17 @@ def product(p: Pointer, q: Pointer, offset: int, lanes_like: Vector) -> tuple[Ve
 
 
 @vector_function
-def _begin(sums: Pointer, more: bool, stokes: Vector) -> tuple[Vector, Vector]:
+def _begin(sums: Pointer, more: bool, stokes: Vector) -> _Total:
     re, im = constant(0.0, stokes), constant(0.0, stokes)
     if more:
         re, im = load(sums, 0, stokes), load(sums, size(stokes), stokes)
     return re, im
+
+
+@vector_function
+def _end(sums: Pointer, total: _Total) -> None:
+    store(sums, 0, total[0])
+    store(sums, size(total[0]), total[1])
 
 
 @inner_function
@@ -125,10 +147,8 @@ def sum_points(
         re, im = re + b * repeat(k_re, stokes), im + b * repeat(k_im, stokes)
         k_re, k_im = product(p2, q2, 2 * n * s, lanes_like)
         re2, im2 = re2 + b * repeat(k_re, stokes), im2 + b * repeat(k_im, stokes)
-    store(sums, 0, re)
-    store(sums, n_all, im)
-    store(sums2, 0, re2)
-    store(sums2, n_all, im2)
+    _end(sums, (re, im))
+    _end(sums2, (re2, im2))
 
 
 @inner_function
@@ -154,14 +174,10 @@ def sum_points_of_one(
         re2, im2 = _plus_product(re2, im2, p_re, p_im, q2, offset, lanes_like)
         re3, im3 = _plus_product(re3, im3, p_re, p_im, q3, offset, lanes_like)
         re4, im4 = _plus_product(re4, im4, p_re, p_im, q4, offset, lanes_like)
-    store(sums, 0, re)
-    store(sums, n, im)
-    store(sums2, 0, re2)
-    store(sums2, n, im2)
-    store(sums3, 0, re3)
-    store(sums3, n, im3)
-    store(sums4, 0, re4)
-    store(sums4, n, im4)
+    _end(sums, (re, im))
+    _end(sums2, (re2, im2))
+    _end(sums3, (re3, im3))
+    _end(sums4, (re4, im4))
 
 
 @vector_function
@@ -173,64 +189,90 @@ def _plus_product(
     return re + p_re * q_re + p_im * q_im, im + p_im * q_re - p_re * q_im
 
 
-@inner_function
-def sum_gaussians(
-    first: int, stop: int, projection: Pointer, u: Vector, v: Vector, w: Vector, p: Pointer, q: Pointer,
-    bright: Pointer, sums: Pointer, more: bool, lanes_like: Vector, stokes: Vector,
-) -> None:  # fmt: skip
-    """Sum Gaussians first .. stop - 1 for one pair of antennas at coordinates in wavelengths."""
-    n, n_all = size(lanes_like), size(stokes)
-    re, im = _begin(sums, more, stokes)
-    for g in range(first, stop):
-        k_re, k_im = product(p, q, 2 * n * (g - first), lanes_like)
-        e = gaussian_envelope(u, v, w, projection, g, lanes_like)
-        b = load(bright, n_all * (g - first), stokes)
-        re, im = re + b * repeat(e * k_re, stokes), im + b * repeat(e * k_im, stokes)
-    store(sums, 0, re)
-    store(sums, n_all, im)
+# What a sum does with the terms of two antennas, as numbers here and as matrices in `jones/sums.py`.
 
 
-@inner_function
-def sum_profiles(
-    profiles: Profiles, first: int, stop: int, u: Vector, v: Vector, w: Vector, p: Pointer, q: Pointer,
-    bright: Pointer, sums: Pointer, more: bool, lanes_like: Vector, stokes: Vector,
-) -> None:  # fmt: skip
-    """Sum profiles first .. stop - 1 as `sum_gaussians` sums Gaussians."""
-    n, n_all = size(lanes_like), size(stokes)
-    re, im = _begin(sums, more, stokes)
-    for j in range(first, stop):
-        k_re, k_im = product(p, q, 2 * n * (j - first), lanes_like)
-        k_re, k_im = enveloped(profiles, j, u, v, w, k_re, k_im, lanes_like)
-        b = load(bright, n_all * (j - first), stokes)
-        re, im = re + b * repeat(k_re, stokes), im + b * repeat(k_im, stokes)
-    store(sums, 0, re)
-    store(sums, n_all, im)
+@vector_function
+def _add(total: _Total, bright: Pointer, i: int, re: Vector, im: Vector) -> _Total:
+    """A sum, plus the brightness of source i times re + i im."""
+    b = load(bright, size(total[0]) * i, total[0])
+    return total[0] + b * repeat(re, b), total[1] + b * repeat(im, b)
 
 
-@inner_function
-def sum_rows(
-    sky: CpuSky, profiles: Record, u: Vector, v: Vector, w: Vector, p: int, q: int, sums: Pointer, more: bool,
-    lanes_like: Vector, stokes: Vector,
-) -> None:  # fmt: skip
-    """Sum all sources at coordinates in wavelengths; p and q are antennas of the voltages."""
-    n, n_all = size(lanes_like), size(stokes)
-    re, im = _begin(sums, more, stokes)
-    for s in range(sky.n_source):
-        k_re, k_im = cos_sin_turns(turns_along(u, v, w, sky.direction, 3 * s), lanes_like)
-        if sky.has_voltages:
-            e_p = load(sky.voltages, (p * sky.n_source + s) * n, lanes_like)
-            e = e_p * load(sky.voltages, (q * sky.n_source + s) * n, lanes_like)
-            k_re, k_im = e * k_re, e * k_im
-        if s >= sky.n_point:
+@vector_function
+def _add_scaled(total: _Total, p: Pointer, q: Pointer, bright: Pointer, i: int, e: Vector) -> _Total:
+    """A sum, plus source i times a real envelope."""
+    re, im = product(p, q, 2 * size(e) * i, e)
+    return _add(total, bright, i, e * re, e * im)
+
+
+@vector_function
+def _add_times(
+    total: _Total, p: Pointer, q: Pointer, bright: Pointer, i: int, e_re: Vector, e_im: Vector
+) -> _Total:
+    """A sum, plus source i times a complex envelope."""
+    re, im = product(p, q, 2 * size(e_re) * i, e_re)
+    return _add(total, bright, i, e_re * re - e_im * im, e_re * im + e_im * re)
+
+
+@vector_function
+def _add_row(
+    total: _Total, sky: CpuSky, p: Pointer, q: Pointer, bright: Pointer, i: int, re: Vector, im: Vector
+) -> _Total:
+    """A sum, plus source i times its phase and envelope; p and q point to the voltages of two antennas."""
+    if sky.has_voltages:
+        e = load(p, size(re) * i, re) * load(q, size(re) * i, re)
+        re, im = e * re, e * im
+    return _add(total, bright, i, re, im)
+
+
+def make_sums(
+    begin: Compiled, end: Compiled, add_scaled: Compiled, add_times: Compiled, add_row: Compiled
+) -> tuple[Compiled, Compiled]:
+    """The sums over shapes from antenna terms with phases, and over all sources in the row form.
+
+    The functions are those of one kind of antenna terms: they begin a sum, store it, and add a source.
+    """
+
+    @inner_function
+    def sum_shapes(
+        rows: EntryPointers, sky: CpuSky, profiles: Record, entry: int, first: int, n_point: int,
+        n_source: int, p: Pointer, q: Pointer, bright: Pointer, sums: Pointer, more: bool, scale: Vector,
+        lanes_like: Vector, stokes: Vector,
+    ) -> None:  # fmt: skip
+        """Add n_source sources from `first` on, but for the n_point points that come first."""
+        total, n_before = begin(sums, more, stokes), n_before_profiles(profiles, first, n_source)
+        u, v, w = wavelengths(rows.uvw, entry, rows.n_row_lane, scale)
+        for i in range(n_point, n_before):
+            e = gaussian_envelope(u, v, w, sky.projection, first + i - sky.n_point, lanes_like)
+            total = add_scaled(total, p, q, bright, i, e)
+        if profiles is not None:
+            for i in range(n_before, n_source):
+                re, im = profile_envelope(profiles, first + i - profiles.first, u, v, w)
+                total = add_times(total, p, q, bright, i, convert(re, lanes_like), convert(im, lanes_like))
+        end(sums, total)
+
+    @inner_function
+    def sum_rows(
+        sky: CpuSky, profiles: Record, first: int, stop: int, u: Vector, v: Vector, w: Vector, p: Pointer,
+        q: Pointer, bright: Pointer, sums: Pointer, more: bool, lanes_like: Vector, stokes: Vector,
+    ) -> None:  # fmt: skip
+        """Add sources first .. stop - 1 at coordinates in wavelengths; terms of antennas have no phases."""
+        total = begin(sums, more, stokes)
+        for s in range(first, stop):
+            re, im = cos_sin_turns(turns_along(u, v, w, sky.direction, 3 * s), lanes_like)
             is_profile = False
             if profiles is not None:
                 is_profile = s >= profiles.first
                 if is_profile:
-                    k_re, k_im = enveloped(profiles, s - profiles.first, u, v, w, k_re, k_im, lanes_like)
-            if not is_profile:
+                    re, im = enveloped(profiles, s - profiles.first, u, v, w, re, im, lanes_like)
+            if s >= sky.n_point and not is_profile:
                 e = gaussian_envelope(u, v, w, sky.projection, s - sky.n_point, lanes_like)
-                k_re, k_im = e * k_re, e * k_im
-        b = load(sky.bright, n_all * s, stokes)
-        re, im = re + b * repeat(k_re, stokes), im + b * repeat(k_im, stokes)
-    store(sums, 0, re)
-    store(sums, n_all, im)
+                re, im = e * re, e * im
+            total = add_row(total, sky, p, q, bright, s - first, re, im)
+        end(sums, total)
+
+    return sum_shapes, sum_rows
+
+
+sum_shapes, sum_rows = make_sums(_begin, _end, _add_scaled, _add_times, _add_row)

@@ -28,7 +28,7 @@ from rime_kernels.device.memory import (
     pinned_copy,
     upload,
 )
-from rime_kernels.device.packages import cupy, intrinsic, libdevice, simulated
+from rime_kernels.device.packages import cupy, intrinsic, libdevice, local_arrays, simulated
 
 __all__ = [
     "MAX_GRID_Y",
@@ -51,6 +51,7 @@ __all__ = [
     "kernel",
     "leave_cleanup",
     "libdevice",
+    "local_arrays",
     "memory_budget",
     "names",
     "part",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Callable
+from types import SimpleNamespace
 
 from rime_kernels.compile.types import Compiled, Module
 from rime_kernels.errors import BackendError
@@ -27,6 +28,16 @@ def cuda() -> Module:
     if "NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS" not in os.environ:
         config.CUDA_LOW_OCCUPANCY_WARNINGS = 0
     return importlib.import_module("numba.cuda")
+
+
+def local_arrays() -> Module:
+    """What declares local arrays, in any module.
+
+    In the simulator numba.cuda has them in the module of the kernel alone, while the kernel runs.
+    """
+    if not simulated():
+        return cuda()
+    return SimpleNamespace(local=importlib.import_module("numba.cuda.simulator.kernelapi").FakeCUDALocal())
 
 
 def libdevice() -> Module:

@@ -1,1 +1,1 @@
-"""Sources seen through beams of 2x2 Jones matrices, on the CPU: loops of their own."""
+"""Antenna terms that are 2x2 Jones matrices, on the CPU: what loops do with them in place of numbers."""

@@ -17,11 +17,12 @@ from rime_kernels.compile.types import (
     Array,
     Matrix,
     Pointer,
+    Record,
     Scalar,
     Vector,
 )
 from rime_kernels.cpu.lanes import Lanes, aligned
-from rime_kernels.cpu.simd import ahead, constant, load, pointer, size, spread, store
+from rime_kernels.cpu.simd import ahead, constant, load, pointer, size, spread, store, zeros
 from rime_kernels.jones_beam import JonesBeam, spline
 from rime_kernels.physics import feeds
 
@@ -266,12 +267,12 @@ def _put(values: Vector, scratch: Pointer, i: int, n: int, out: Pointer) -> None
 
 
 @inner_function
-def _fill_lane(
+def fill_lane(
     beams: CpuBeams, which: int, chan: int, x: float, y: float, slopes: bool, scratch: Pointer, i: int,
-    n: int,
-    out: Pointer, eight: Vector,
+    n: int, out: Pointer,
 ) -> None:  # fmt: skip
     """E of a class and channel at x, y to lane i; with `slopes`, dE/dx and dE/dy too."""
+    eight = zeros(np.float64, 8)
     n_y, n_x = beams.coefficient.shape[2], beams.coefficient.shape[3]
     i_x, t_x, in_x = _cell((x - beams.grid[0]) / beams.grid[1], n_x - 2)
     i_y, t_y, in_y = _cell((y - beams.grid[2]) / beams.grid[3], n_y - 2)
@@ -294,11 +295,12 @@ def _copy_lane(i: int, n: int, n_value: int, out: Pointer) -> None:
 
 
 @inner_function
-def fill_voltages(
-    beams: CpuBeams, frames: SlotFrames, scale: float, pointing: Array, direction: Array, s: int, a: int,
-    times: Array, chan: Array, slopes: bool, scratch: Pointer, out: Pointer, eight: Vector,
-) -> None:  # fmt: skip
-    """E of antenna a towards source s, (8, n) float64, and with `slopes` dE/dx and dE/dy after it."""
+def fill_voltages(slot: Record, s: int, a: int, slopes: bool) -> None:
+    """E of antenna a towards source s, (8, n) float64, and with `slopes` dE/dx and dE/dy after it.
+
+    To `voltage` of the antennas of a `JonesSlot`.
+    """
+    beams, times, chan, out = slot.beams, slot.antennas.times, slot.antennas.chan, slot.antennas.voltage
     n, n_value = chan.size, 24 if slopes else 8
     if not beams.applies[s]:
         for offset in range(n_value * n):
@@ -312,9 +314,9 @@ def fill_voltages(
         if i > 0 and here == last_chan and time == last_time:
             _copy_lane(i, n, n_value, out)
             continue
-        x, y = _seen_at(frames, scale, pointing, direction, s, a, times, i_time)
+        x, y = _seen_at(slot.antennas.frames, slot.scale, slot.pointing, slot.direction, s, a, times, i_time)
         which = beams.antenna_class[min(time, beams.antenna_class.shape[0] - 1), a]
-        _fill_lane(beams, which, here, x, y, slopes, scratch, i, n, out, eight)
+        fill_lane(beams, which, here, x, y, slopes, slot.antennas.scratch, i, n, out)
         last_chan, last_time = here, time
 
 
@@ -338,10 +340,11 @@ def fill_alike(beams: CpuBeams, pointing: Array, times: Array, out: Pointer) -> 
 
 @inner_function
 def pull_place(
-    beams: CpuBeams, scale: float, pointing: Array, direction: Array, s: int, a: int, times: Array, n: int,
-    of_place: Pointer, i_place: int, of_scale: Pointer, of_lm: Pointer, of_pointing: Pointer,
-) -> None:  # fmt: skip
+    slot: Record, s: int, a: int, i_place: int, of_scale: Pointer, of_lm: Pointer, of_pointing: Pointer
+) -> None:
     """From derivatives with respect to x, y (2, n) to those of the scale, of l, m and of pointing errors."""
+    beams, scale, pointing, direction = slot.beams, slot.scale, slot.pointing, slot.direction
+    times, n, of_place = slot.antennas.times, slot.antennas.chan.size, slot.of_place
     n_pointing = pointing.shape[1]
     which = min(a, n_pointing - 1)
     for i in range(n):
@@ -363,13 +366,10 @@ def pull_place(
 
 
 @inner_function
-def pull_turn(
-    beams: CpuBeams, motion: Array, a: int, times: Array, chan: Array, of_angle: Pointer, i_place: int,
-    of_motion: Pointer,
-) -> None:  # fmt: skip
+def pull_turn(slot: Record, a: int, i_place: int, of_motion: Pointer) -> None:
     """From derivatives with respect to phi (n,) to those of what turns the feeds of antenna a."""
-    n_time = times.size
-    first = (i_place * motion.shape[1] + a) * 4 * n_time
+    beams, chan, of_angle, n_time = slot.beams, slot.antennas.chan, slot.of_place, slot.antennas.times.size
+    first = (i_place * slot.pointing.shape[1] + a) * 4 * n_time
     for i in range(chan.size):
         offset = first + min(i, n_time - 1)
         of_motion[offset + 2 * n_time] += of_angle[i]

@@ -16,29 +16,21 @@ from rime_kernels.compile.types import (
     Record,
     Vector,
 )
-from rime_kernels.cpu.jones.spline import CpuBeams, Sight, SlotFrames, fill_voltages, sample
-from rime_kernels.cpu.profiles import Profiles, enveloped, profile_envelope
+from rime_kernels.cpu.jones.spline import Sight, SlotFrames, fill_voltages, sample
 from rime_kernels.cpu.simd import ahead, constant, convert, load, size, store
-from rime_kernels.cpu.sums import gaussian_envelope, turns_along, wavelengths
+from rime_kernels.cpu.sums import CpuSky, make_sums, turns_along, wavelengths
 from rime_kernels.cpu.vector_math import cos_sin_turns
 from rime_kernels.jones_beam.matrices import (
     add_times_adjoint,
     rotated_circular,
     rotated_linear,
+    scaled,
     times_hermitian,
     times_number,
 )
 
-
-class CpuJonesSky(NamedTuple):
-    """What a task sums over; pointers to contiguous arrays, `n` the number of lanes."""
-
-    n_source: int
-    n_point: int
-    direction: Pointer  # float64 (n_source, 3)
-    projection: Pointer  # float64 (n_shape, 2, 3): of Gaussians, then profiles
-    bright: Pointer  # (n_source, 4, n): I, Q, U, V
-    circular: bool
+# Sources whose matrices are computed and summed together: those of 64 antennas take 1 MB in double precision.
+PIECE = 16
 
 
 class SlotAntennas(NamedTuple):
@@ -111,7 +103,7 @@ def rotated(voltage: Pointer, frames: SlotFrames, a: int, circular: bool, lanes_
 
 @vector_function
 def antenna_phase(
-    antennas: SlotAntennas, sky: CpuJonesSky, a: int, s: int, scale: Vector, lanes_like: Vector
+    antennas: SlotAntennas, sky: CpuSky, a: int, s: int, scale: Vector, lanes_like: Vector
 ) -> tuple[Vector, Vector]:
     """K of antenna a towards source s; 1 in the row form."""
     re, im = constant(1.0, lanes_like), constant(0.0, lanes_like)
@@ -124,7 +116,7 @@ def antenna_phase(
 @vector_function
 def _put_terms(
     antennas: SlotAntennas,
-    sky: CpuJonesSky,
+    sky: CpuSky,
     voltage: Pointer,
     a: int,
     s: int,
@@ -145,7 +137,7 @@ def _put_terms(
 @inner_function
 def _fill_terms_of_channels(
     antennas: SlotAntennas,
-    sky: CpuJonesSky,
+    sky: CpuSky,
     first: int,
     stop: int,
     scale: Vector,
@@ -164,26 +156,22 @@ def _fill_terms_of_channels(
 
 @inner_function
 def fill_terms(
-    beams: CpuBeams, beam_scale: float, pointing: Array, direction: Array, antennas: SlotAntennas,
-    sky: CpuJonesSky,
-    first: int, stop: int, scale: Vector, terms: Pointer, lanes_like: Vector, eight: Vector,
-) -> None:  # fmt: skip
-    """T and T B of sources first .. stop - 1, (n_antenna, source, 2, 8, n)."""
+    slot: Record, sky: CpuSky, first: int, stop: int, scale: Vector, terms: Pointer, lanes_like: Vector
+) -> None:
+    """T and T B of sources first .. stop - 1, (n_antenna, source, 2, 8, n), of a `JonesSlot`."""
+    antennas = slot.antennas
     if antennas.sight.is_used:
         _fill_terms_of_channels(antennas, sky, first, stop, scale, terms, lanes_like)
         return
     for s in range(first, stop):
         for a in range(antennas.n_antenna):
             if a == 0 or antennas.alike[a] == 0:
-                fill_voltages(
-                    beams, antennas.frames, beam_scale, pointing, direction, s, a, antennas.times,
-                    antennas.chan, False, antennas.scratch, antennas.voltage, eight,
-                )  # fmt: skip
+                fill_voltages(slot, s, a, False)
             out = ahead(terms, 16 * size(lanes_like) * (a * (stop - first) + s - first))
             _put_terms(antennas, sky, antennas.voltage, a, s, scale, out, lanes_like)
 
 
-# `sums` has the real parts of the four products, then their imaginary parts, as the endings read them.
+# `sums` has the real parts of the four products, then their imaginary parts, as the epilogues read them.
 
 
 @vector_function
@@ -215,56 +203,30 @@ def sum_points(n_source: int, p: Pointer, q: Pointer, sums: Pointer, more: bool,
     _end(sums, total)
 
 
-@inner_function
-def sum_gaussians(
-    first: int, stop: int, projection: Pointer, u: Vector, v: Vector, w: Vector, p: Pointer, q: Pointer,
-    sums: Pointer, more: bool, lanes_like: Vector,
-) -> None:  # fmt: skip
-    """Add Gaussians first .. stop - 1 whose T have the phases, at coordinates in wavelengths."""
-    n, total = size(lanes_like), _begin(sums, more, lanes_like)
-    for g in range(first, stop):
-        e, offset = gaussian_envelope(u, v, w, projection, g, lanes_like), 16 * n * (g - first)
-        a = load_matrix(p, offset + 8 * n, lanes_like)
-        left = (e * a[0], e * a[1], e * a[2], e * a[3], e * a[4], e * a[5], e * a[6], e * a[7])
-        total = add_times_adjoint(total, left, load_matrix(q, offset, lanes_like))
-    _end(sums, total)
+@vector_function
+def _add_scaled(total: Matrix, p: Pointer, q: Pointer, bright: Pointer, i: int, e: Vector) -> Matrix:
+    """A sum, plus source i times a real envelope."""
+    offset = 16 * size(e) * i
+    left = scaled(load_matrix(p, offset + 8 * size(e), e), e)
+    return add_times_adjoint(total, left, load_matrix(q, offset, e))
 
 
-@inner_function
-def sum_profiles(
-    profiles: Profiles, first: int, stop: int, u: Vector, v: Vector, w: Vector, p: Pointer, q: Pointer,
-    sums: Pointer, more: bool, lanes_like: Vector,
-) -> None:  # fmt: skip
-    """Add profiles first .. stop - 1 as `sum_gaussians` adds Gaussians."""
-    n, total = size(lanes_like), _begin(sums, more, lanes_like)
-    for j in range(first, stop):
-        re, im = profile_envelope(profiles, j, u, v, w)
-        offset = 16 * n * (j - first)
-        left = times_number(
-            load_matrix(p, offset + 8 * n, lanes_like), convert(re, lanes_like), convert(im, lanes_like)
-        )
-        total = add_times_adjoint(total, left, load_matrix(q, offset, lanes_like))
-    _end(sums, total)
+@vector_function
+def _add_times(
+    total: Matrix, p: Pointer, q: Pointer, bright: Pointer, i: int, e_re: Vector, e_im: Vector
+) -> Matrix:
+    """A sum, plus source i times a complex envelope."""
+    offset = 16 * size(e_re) * i
+    left = times_number(load_matrix(p, offset + 8 * size(e_re), e_re), e_re, e_im)
+    return add_times_adjoint(total, left, load_matrix(q, offset, e_re))
 
 
-@inner_function
-def sum_rows(
-    sky: CpuJonesSky, profiles: Record, first: int, stop: int, u: Vector, v: Vector, w: Vector, p: Pointer,
-    q: Pointer, sums: Pointer, more: bool, lanes_like: Vector,
-) -> None:  # fmt: skip
-    """Add sources first .. stop - 1 whose T have no phases, at coordinates in wavelengths."""
-    n, total = size(lanes_like), _begin(sums, more, lanes_like)
-    for s in range(first, stop):
-        re, im = cos_sin_turns(turns_along(u, v, w, sky.direction, 3 * s), lanes_like)
-        is_profile = False
-        if profiles is not None:
-            is_profile = s >= profiles.first
-            if is_profile:
-                re, im = enveloped(profiles, s - profiles.first, u, v, w, re, im, lanes_like)
-        if s >= sky.n_point and not is_profile:
-            e = gaussian_envelope(u, v, w, sky.projection, s - sky.n_point, lanes_like)
-            re, im = e * re, e * im
-        offset = 16 * n * (s - first)
-        left = times_number(load_matrix(p, offset + 8 * n, lanes_like), re, im)
-        total = add_times_adjoint(total, left, load_matrix(q, offset, lanes_like))
-    _end(sums, total)
+@vector_function
+def _add_row(
+    total: Matrix, sky: CpuSky, p: Pointer, q: Pointer, bright: Pointer, i: int, re: Vector, im: Vector
+) -> Matrix:
+    """A sum, plus source i times its phase and envelope."""
+    return _add_times(total, p, q, bright, i, re, im)
+
+
+sum_shapes, sum_rows = make_sums(_begin, _end, _add_scaled, _add_times, _add_row)

@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rime_kernels.compile.jit import inner_function, vector_function
-from rime_kernels.compile.types import Array, Scalar
-from rime_kernels.cpu.jones.spline import CpuBeams, feed_angle, place
+from rime_kernels.compile.types import Array, Matrix, Scalar
+from rime_kernels.cpu.jones.spline import CpuBeams, feed_angle, fill_lane, place
+from rime_kernels.cpu.simd import ahead, pointer
 from rime_kernels.cpu.tangent import (
     AntennaKind,
     Changes,
@@ -26,10 +27,12 @@ from rime_kernels.cpu.tangent import (
     make_fill_columns,
     push_brightness,
 )
-from rime_kernels.jones_beam import spline
-
-# Names that the compiled functions see: an attribute of a module would not be part of the cache.
-_cell, _slopes, _weights = spline.cell, spline.slopes, spline.make_weights(False)
+from rime_kernels.jones_beam.matrices import (
+    rotated_circular,
+    rotated_linear,
+    turned_circular,
+    turned_linear,
+)
 
 
 class _Matrices(NamedTuple):
@@ -43,46 +46,41 @@ class _Matrices(NamedTuple):
     moves: NDArray[np.float64]  # (4, n): changes of x and y of p, and of q
 
 
+@vector_function
+def _put_matrix(m: Matrix, out: Array) -> None:
+    """Eight numbers to complex128 (2, 2)."""
+    for i in range(4):
+        out[i // 2, i % 2] = complex(m[2 * i], m[2 * i + 1])
+
+
 @inner_function
 def _fill_matrices(
-    beams: CpuBeams, sky: TangentSky, s: int, antenna: int, time: int, chan: int, out: Array, offset: Array
-) -> None:
-    """E P, dE/dx P, dE/dy P and E dP/dphi of an antenna, complex128 (4, 2, 2); `offset` takes x and y."""
+    beams: CpuBeams, sky: TangentSky, s: int, antenna: int, time: int, chan: int, scratch: Array, out: Array,
+    offset: Array,
+) -> None:  # fmt: skip
+    """E P, dE/dx P, dE/dy P and E dP/dphi of an antenna, complex128 (4, 2, 2); `offset` takes x and y.
+
+    `scratch` is float64 (32,).
+    """
     error = sky.pointing[min(time, sky.pointing.shape[0] - 1), min(antenna, sky.pointing.shape[1] - 1)]
     dl, dm = sky.direction[s, 0] - error[0], sky.direction[s, 1] - error[1]
     offset[0], offset[1] = place(beams, time, antenna, dl, dm, sky.beam_scale)
-    e = np.zeros((3, 8))
+    values = ahead(pointer(scratch), 8)
     if beams.applies[s]:
-        n_y, n_x = beams.coefficient.shape[2], beams.coefficient.shape[3]
-        i_x, t_x, in_x = _cell((offset[0] - beams.grid[0]) / beams.grid[1], n_x - 2)
-        i_y, t_y, in_y = _cell((offset[1] - beams.grid[2]) / beams.grid[3], n_y - 2)
         which = beams.antenna_class[min(time, beams.antenna_class.shape[0] - 1), antenna]
-        nodes = beams.coefficient[which, chan]
-        w, v, of_w, of_v = _weights(t_x), _weights(t_y), _slopes(t_x), _slopes(t_y)
-        for j in range(4):
-            for i in range(4):
-                by_x, by_y = of_w[i] * v[j] * in_x / beams.grid[1], w[i] * of_v[j] * in_y / beams.grid[3]
-                for k in range(8):
-                    node = nodes[i_y + j, i_x + i, k]
-                    e[0, k] += w[i] * v[j] * node
-                    e[1, k] += by_x * node
-                    e[2, k] += by_y * node
+        fill_lane(beams, which, chan, offset[0], offset[1], True, pointer(scratch), 0, 1, values)
     else:
-        e[0, 0] = e[0, 6] = 1.0
+        for k in range(24):
+            values[k] = 1.0 if k == 0 or k == 6 else 0.0
     phi = feed_angle(beams, sky.pointing, time, antenna, chan)
     cos, sin = math.cos(phi), math.sin(phi)
     for k in range(3):
-        for i in range(2):
-            first, second = complex(e[k, 4 * i], e[k, 4 * i + 1]), complex(e[k, 4 * i + 2], e[k, 4 * i + 3])
-            if beams.circular:
-                out[k, i, 0], out[k, i, 1] = first * complex(cos, -sin), second * complex(cos, sin)
-            else:
-                out[k, i, 0], out[k, i, 1] = first * cos - second * sin, first * sin + second * cos
-    for i in range(2):
-        if beams.circular:
-            out[3, i, 0], out[3, i, 1] = -1j * out[0, i, 0], 1j * out[0, i, 1]
-        else:
-            out[3, i, 0], out[3, i, 1] = -out[0, i, 1], out[0, i, 0]
+        e = ahead(values, 8 * k)
+        m = e[0], e[1], e[2], e[3], e[4], e[5], e[6], e[7]
+        m = rotated_circular(m, cos, sin) if beams.circular else rotated_linear(m, cos, sin)
+        _put_matrix(m, out[k])
+        if k == 0:
+            _put_matrix(turned_circular(m) if beams.circular else turned_linear(m), out[3])
 
 
 @inner_function
@@ -123,13 +121,13 @@ def _fill(
 ) -> None:  # fmt: skip
     """X of source s, and its derivatives."""
     p, q = np.empty((4, 2, 2), np.complex128), np.empty((4, 2, 2), np.complex128)
-    b, product = np.empty((2, 2), np.complex128), samples.product
+    b, product, scratch = np.empty((2, 2), np.complex128), samples.product, np.empty(32)
     fill_brightness(samples, block, sky, s, antennas.bright)
     for i in range(block.nu.size):
         row, chan, here = block.row[i], block.chan[i], antennas.place[s, i]
         time = samples.time[row]
-        _fill_matrices(beams, sky, s, samples.antenna1[row], time, chan, p, here[0])
-        _fill_matrices(beams, sky, s, samples.antenna2[row], time, chan, q, here[1])
+        _fill_matrices(beams, sky, s, samples.antenna1[row], time, chan, scratch, p, here[0])
+        _fill_matrices(beams, sky, s, samples.antenna2[row], time, chan, scratch, q, here[1])
         b[:] = 0.0
         for k in range(samples.pauli.shape[0]):
             b += antennas.bright[k, i] * samples.pauli[k]

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
-from rime_kernels.compile.types import Array
+from numba import float32, float64
+
+from rime_kernels import device
+from rime_kernels.compile.types import Array, Compiled, Module
 from rime_kernels.inputs import Variant
+
+# Local arrays alone, which no thread shares: the simulator has them outside of a kernel's module, too.
+cuda: Module = device.local_arrays()
 
 
 class EpilogueKernel(NamedTuple):
@@ -94,3 +101,27 @@ class EpilogueSamples(NamedTuple):
     template_re: Array  # (n_through,): sums of templates, which are seen through matrices
     template_im: Array
     matrices: Matrices
+
+
+@functools.cache
+def make_sample_arrays(end: EpilogueKernel) -> Compiled:
+    """Function that declares a thread's arrays for its epilogue."""
+    real = float32 if end.variant.single else float64
+    n_datum, n_factor, n_back, n_corr = end.n_datum, end.n_factor, end.n_back, end.n_corr
+    n_through, n_matrix = end.n_through, end.n_matrix
+
+    @device.inline
+    def sample_arrays() -> EpilogueSamples:
+        matrices = Matrices(
+            cuda.local.array(n_matrix, real), cuda.local.array(n_matrix, real),
+            cuda.local.array(n_matrix, real), cuda.local.array(n_matrix, real),
+            cuda.local.array(n_matrix, real), cuda.local.array(n_matrix, real),
+        )  # fmt: skip
+        return EpilogueSamples(
+            cuda.local.array(n_datum, real), cuda.local.array(n_datum, real), cuda.local.array(n_datum, real),
+            cuda.local.array(n_factor, real), cuda.local.array(n_factor, real),
+            cuda.local.array(n_back, real), cuda.local.array(n_corr, real), cuda.local.array(n_corr, real),
+            cuda.local.array(n_through, real), cuda.local.array(n_through, real), matrices,
+        )  # fmt: skip
+
+    return sample_arrays

@@ -20,13 +20,12 @@ from rime_kernels.compile.types import (
     Scalar,
 )
 from rime_kernels.cuda.kernels.arguments import DataColumns, DeviceSky, Results
-from rime_kernels.cuda.kernels.chi2_terms import n_kinds
 from rime_kernels.cuda.kernels.correlations import make_correlation
 from rime_kernels.cuda.kernels.jones.factors import make_enveloped, make_factor
 from rime_kernels.cuda.kernels.jones.sums import make_add_product, make_to_stokes
 from rime_kernels.cuda.kernels.jones.table import Table, place_of, read_matrix
 from rime_kernels.cuda.kernels.jones.voltages import is_circular, make_times_brightness
-from rime_kernels.cuda.kernels.rows.kernel import RowRegisters, make_index_block, make_sum_block
+from rime_kernels.cuda.kernels.rows.kernel import make_index_block, make_sum_block
 from rime_kernels.cuda.kernels.rows.parts import (
     Place,
     RowKernel,
@@ -35,9 +34,10 @@ from rime_kernels.cuda.kernels.rows.parts import (
     ThreadRow,
     make_find_row,
     make_next_source,
+    make_row_registers,
 )
 from rime_kernels.cuda.kernels.rows.sums import make_chi2_epilogue
-from rime_kernels.cuda.kernels.samples import EpilogueSamples, Matrices
+from rime_kernels.cuda.kernels.samples import make_sample_arrays
 from rime_kernels.jones_beam import matrices
 from rime_kernels.physics.feeds import feeds_of
 
@@ -55,7 +55,8 @@ class JonesResiduals(NamedTuple):
 @functools.cache
 def make_residuals(kernel: RowKernel) -> DeviceKernel:
     """The kernel; it leaves `Results.sums` as `rows.kernel.make_row_sums` does before an adjoint."""
-    n_thread, own_arrays, sample_arrays = kernel.shape.n_row, _make_own(kernel), _make_samples(kernel)
+    n_thread, own_arrays = kernel.shape.n_row, make_row_registers(kernel)
+    sample_arrays = make_sample_arrays(kernel.end)
     index_block, find_row = make_index_block(kernel), make_find_row(kernel)
     sum_sources, sum_block = _make_sum_sources(kernel), make_sum_block(kernel)
     to_stokes = make_to_stokes(kernel.matrix, kernel.variant.single, 1)
@@ -83,45 +84,6 @@ def make_residuals(kernel: RowKernel) -> DeviceKernel:
             leave(place, work, own.sums, left.residual)
 
     return sum_rows
-
-
-def _make_own(kernel: RowKernel) -> Compiled:
-    """Function that declares a thread's arrays but for its ending."""
-    real, n_kind = (
-        float32 if kernel.variant.single else float64,
-        n_kinds(kernel.n_template, kernel.variant.log, True),
-    )
-
-    @device.inline
-    def own_arrays() -> RowRegisters:
-        return RowRegisters(
-            cuda.local.array(8, real), cuda.local.array(1, real), cuda.local.array(n_kind, float64)
-        )
-
-    return own_arrays
-
-
-def _make_samples(kernel: RowKernel) -> Compiled:
-    """Function that declares those of its ending."""
-    real, end = float32 if kernel.variant.single else float64, kernel.end
-    n_datum, n_factor, n_back, n_corr = end.n_datum, end.n_factor, end.n_back, end.n_corr
-    n_through, n_matrix = end.n_through, end.n_matrix
-
-    @device.inline
-    def sample_arrays() -> EpilogueSamples:
-        of_antennas = Matrices(
-            cuda.local.array(n_matrix, real), cuda.local.array(n_matrix, real),
-            cuda.local.array(n_matrix, real), cuda.local.array(n_matrix, real),
-            cuda.local.array(n_matrix, real), cuda.local.array(n_matrix, real),
-        )  # fmt: skip
-        return EpilogueSamples(
-            cuda.local.array(n_datum, real), cuda.local.array(n_datum, real), cuda.local.array(n_datum, real),
-            cuda.local.array(n_factor, real), cuda.local.array(n_factor, real),
-            cuda.local.array(n_back, real), cuda.local.array(n_corr, real), cuda.local.array(n_corr, real),
-            cuda.local.array(n_through, real), cuda.local.array(n_through, real), of_antennas,
-        )  # fmt: skip
-
-    return sample_arrays
 
 
 def _make_sum_sources(kernel: RowKernel) -> Compiled:

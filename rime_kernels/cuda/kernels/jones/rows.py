@@ -27,7 +27,7 @@ from rime_kernels.cuda.kernels.jones.voltages import (
     make_voltage,
     steps_of,
 )
-from rime_kernels.cuda.kernels.rows.kernel import RowRegisters, make_index_block, make_sum_block
+from rime_kernels.cuda.kernels.rows.kernel import make_index_block, make_sum_block
 from rime_kernels.cuda.kernels.rows.parts import (
     Place,
     RowKernel,
@@ -36,9 +36,10 @@ from rime_kernels.cuda.kernels.rows.parts import (
     ThreadRow,
     make_find_row,
     make_next_source,
+    make_row_registers,
 )
 from rime_kernels.cuda.kernels.rows.sums import make_chi2_epilogue, make_visibilities_epilogue
-from rime_kernels.cuda.kernels.samples import EpilogueKernel, EpilogueSamples, Matrices
+from rime_kernels.cuda.kernels.samples import make_sample_arrays
 from rime_kernels.jones_beam import matrices
 
 # The simulator replaces a global of this name while a kernel runs: what declares arrays stands here.
@@ -49,7 +50,7 @@ cuda: Module = device.cuda
 def make_row_sums(kernel: RowKernel) -> DeviceKernel:
     """The kernel, ending in visibilities or in chi2, which it leaves as `rows.kernel.make_row_sums` does."""
     is_chi2, n_thread, run = kernel.is_chi2, kernel.shape.n_row, kernel.shape.run
-    own_arrays, sample_arrays = _make_own(kernel), _make_samples(kernel.end, kernel.variant.single)
+    own_arrays, sample_arrays = make_row_registers(kernel), make_sample_arrays(kernel.end)
     index_block, find_row = make_index_block(kernel), make_find_row(kernel)
     sum_sources, sum_block = _make_sum_sources(kernel), make_sum_block(kernel)
     to_stokes = make_to_stokes(kernel.matrix, kernel.variant.single, run)
@@ -85,39 +86,6 @@ def make_row_sums(kernel: RowKernel) -> DeviceKernel:
             sum_block(place, work, own.of_kind, partial, results.sums)
 
     return sum_rows
-
-
-def _make_own(kernel: RowKernel) -> Compiled:
-    """Function that declares a thread's arrays but for its ending."""
-    real, n_sum, run = float32 if kernel.variant.single else float64, 8 * kernel.shape.run, kernel.shape.run
-
-    @device.inline
-    def own_arrays() -> RowRegisters:
-        return RowRegisters(
-            cuda.local.array(n_sum, real), cuda.local.array(run, real), cuda.local.array(1, float64)
-        )
-
-    return own_arrays
-
-
-def _make_samples(end: EpilogueKernel, single: bool) -> Compiled:
-    """Function that declares those of its ending."""
-    real = float32 if single else float64
-    n_datum, n_factor, n_back, n_corr = end.n_datum, end.n_factor, end.n_back, end.n_corr
-    n_through = end.n_through
-
-    @device.inline
-    def sample_arrays() -> EpilogueSamples:
-        none = cuda.local.array(1, real)  # for the way back
-        return EpilogueSamples(
-            cuda.local.array(n_datum, real), cuda.local.array(n_datum, real), cuda.local.array(n_datum, real),
-            cuda.local.array(n_factor, real), cuda.local.array(n_factor, real),
-            cuda.local.array(n_back, real), cuda.local.array(n_corr, real), cuda.local.array(n_corr, real),
-            cuda.local.array(n_through, real), cuda.local.array(n_through, real),
-            Matrices(none, none, none, none, none, none),
-        )  # fmt: skip
-
-    return sample_arrays
 
 
 def _make_sum_sources(kernel: RowKernel) -> Compiled:

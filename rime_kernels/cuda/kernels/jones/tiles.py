@@ -22,7 +22,7 @@ from rime_kernels.cuda.kernels.jones import staging, sums
 from rime_kernels.cuda.kernels.jones.pairs import pairs_of
 from rime_kernels.cuda.kernels.jones.staging import BlockFrames, FirstStaged
 from rime_kernels.cuda.kernels.jones.voltages import CudaBeams, steps_of
-from rime_kernels.cuda.kernels.samples import EpilogueSamples, Matrices
+from rime_kernels.cuda.kernels.samples import make_sample_arrays
 from rime_kernels.cuda.kernels.tiles import index
 from rime_kernels.cuda.kernels.tiles.adjoint import TileAccumulators
 from rime_kernels.cuda.kernels.tiles.kernel import TileRegisters, make_finish
@@ -125,26 +125,17 @@ def _make_shared(kernel: TileKernel) -> Compiled:
 
 def _make_own(kernel: TileKernel) -> Compiled:
     """Function that declares a thread's own arrays, as `tiles.kernel` has them."""
-    sizes, end, real = sizes_of(kernel), kernel.end, float32 if kernel.variant.single else float64
+    sizes, real = sizes_of(kernel), float32 if kernel.variant.single else float64
     n_sum, n_second, n_glance = sizes.n_sum, 8 * kernel.shape.side, sizes.n_glance
-    n_datum, n_factor, n_back, n_corr = end.n_datum, end.n_factor, end.n_back, end.n_corr
-    n_through = end.n_through
+    sample_arrays = make_sample_arrays(kernel.end)
 
     @device.inline
     def own_arrays() -> TileRegisters:
         totals, second = cuda.local.array(n_sum, real), cuda.local.array(n_second, real)
-        none = cuda.local.array(1, real)  # for the way back
-        samples = EpilogueSamples(
-            cuda.local.array(n_datum, real), cuda.local.array(n_datum, real), cuda.local.array(n_datum, real),
-            cuda.local.array(n_factor, real), cuda.local.array(n_factor, real),
-            cuda.local.array(n_back, real), cuda.local.array(n_corr, real), cuda.local.array(n_corr, real),
-            cuda.local.array(n_through, real), cuda.local.array(n_through, real),
-            Matrices(none, none, none, none, none, none),
-        )  # fmt: skip
         # Nothing is accumulated here.
         accumulators = TileAccumulators(totals, totals, totals, totals, totals, totals)
         of_kind, glance = cuda.local.array(1, float64), cuda.local.array(n_glance, real)
-        return TileRegisters(totals, second, of_kind, glance, samples, accumulators)
+        return TileRegisters(totals, second, of_kind, glance, sample_arrays(), accumulators)
 
     return own_arrays
 

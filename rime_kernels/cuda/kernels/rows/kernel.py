@@ -9,7 +9,6 @@ about 1e-6 in single precision at worst, 3e-15 in double.
 from __future__ import annotations
 
 import functools
-from typing import NamedTuple
 
 from numba import float32, float64, int32, int64, uint32
 
@@ -32,24 +31,17 @@ from rime_kernels.cuda.kernels.rows.parts import (
     RowTables,
     RowWork,
     make_find_row,
+    make_row_registers,
 )
 from rime_kernels.cuda.kernels.rows.sums import (
     make_chi2_epilogue,
     make_sum_sources,
     make_visibilities_epilogue,
 )
-from rime_kernels.cuda.kernels.samples import EpilogueSamples, Matrices
+from rime_kernels.cuda.kernels.samples import make_sample_arrays
 
 # The simulator replaces a global of this name while a kernel runs: what declares arrays stands here.
 cuda: Module = device.cuda
-
-
-class RowRegisters(NamedTuple):
-    """A thread's own memory, which ends up in registers."""
-
-    sums: Array  # (2 n_stokes run,), working precision: as in `baseline`
-    exponent: Array  # (run,), working precision
-    of_kind: Array  # float64 (`chi2_terms.n_kinds`,)
 
 
 @functools.cache
@@ -65,8 +57,8 @@ def make_row_sums(kernel: RowKernel) -> DeviceKernel:
     per_group = record.bright_size + record.geometry_size
     n_accumulated = n_thread // kernel.n_lane * per_group if has_adjoint else 1
     own_arrays, sample_arrays, accumulator_arrays = (
-        _make_own(kernel),
-        _make_samples(kernel),
+        make_row_registers(kernel),
+        make_sample_arrays(kernel.end),
         _make_accumulators(kernel),
     )
     index_block, find_row = make_index_block(kernel), make_find_row(kernel)
@@ -110,44 +102,6 @@ def make_row_sums(kernel: RowKernel) -> DeviceKernel:
             )
 
     return sum_rows
-
-
-def _make_own(kernel: RowKernel) -> Compiled:
-    """Function that declares a thread's arrays but for its ending."""
-    real, run = float32 if kernel.variant.single else float64, kernel.shape.run
-    n_sum = 2 * kernel.variant.n_stokes * run
-    n_kind = n_kinds(kernel.n_template, kernel.variant.log, kernel.has_adjoint)
-
-    @device.inline
-    def own_arrays() -> RowRegisters:
-        return RowRegisters(
-            cuda.local.array(n_sum, real), cuda.local.array(run, real), cuda.local.array(n_kind, float64)
-        )
-
-    return own_arrays
-
-
-def _make_samples(kernel: RowKernel) -> Compiled:
-    """Function that declares those of its ending."""
-    real, end = float32 if kernel.variant.single else float64, kernel.end
-    n_datum, n_factor, n_back, n_corr = end.n_datum, end.n_factor, end.n_back, end.n_corr
-    n_through, n_matrix = end.n_through, end.n_matrix
-
-    @device.inline
-    def sample_arrays() -> EpilogueSamples:
-        matrices = Matrices(
-            cuda.local.array(n_matrix, real), cuda.local.array(n_matrix, real),
-            cuda.local.array(n_matrix, real), cuda.local.array(n_matrix, real),
-            cuda.local.array(n_matrix, real), cuda.local.array(n_matrix, real),
-        )  # fmt: skip
-        return EpilogueSamples(
-            cuda.local.array(n_datum, real), cuda.local.array(n_datum, real), cuda.local.array(n_datum, real),
-            cuda.local.array(n_factor, real), cuda.local.array(n_factor, real),
-            cuda.local.array(n_back, real), cuda.local.array(n_corr, real), cuda.local.array(n_corr, real),
-            cuda.local.array(n_through, real), cuda.local.array(n_through, real), matrices,
-        )  # fmt: skip
-
-    return sample_arrays
 
 
 def _make_accumulators(kernel: RowKernel) -> Compiled:

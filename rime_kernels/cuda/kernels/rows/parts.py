@@ -12,14 +12,17 @@ from typing import NamedTuple
 from numba import float32, float64, int32, int64, uint64
 
 from rime_kernels import device
-from rime_kernels.compile.types import Array, Compiled, Scalar
+from rime_kernels.compile.types import Array, Compiled, Module, Scalar
 from rime_kernels.cuda.kernels import scalars
 from rime_kernels.cuda.kernels.arguments import DeviceSky
+from rime_kernels.cuda.kernels.chi2_terms import n_kinds
 from rime_kernels.cuda.kernels.moments import Moments, moments_of
 from rime_kernels.cuda.kernels.samples import EpilogueKernel
 from rime_kernels.inputs import Variant
 from rime_kernels.physics import phase
 
+# Local arrays alone: see `samples`.
+cuda: Module = device.local_arrays()
 _C = phase.SPEED_OF_LIGHT
 _turns = phase.turns
 
@@ -218,3 +221,26 @@ def make_next_source(kernel: RowKernel) -> Compiled:
         return offset + uint64(work.n_run) * uint64(per_run)
 
     return next_source
+
+
+class RowRegisters(NamedTuple):
+    """A thread's own memory, which ends up in registers."""
+
+    sums: Array  # (2 n_stokes run,), working precision: as in `baseline`
+    exponent: Array  # (run,), working precision
+    of_kind: Array  # float64 (`chi2_terms.n_kinds`,)
+
+
+def make_row_registers(kernel: RowKernel) -> Compiled:
+    """Function that declares a thread's arrays but for its epilogue."""
+    real, run = float32 if kernel.variant.single else float64, kernel.shape.run
+    n_sum = 2 * kernel.variant.n_stokes * run
+    n_kind = n_kinds(kernel.n_template, kernel.variant.log, kernel.has_adjoint)
+
+    @device.inline
+    def own_arrays() -> RowRegisters:
+        return RowRegisters(
+            cuda.local.array(n_sum, real), cuda.local.array(run, real), cuda.local.array(n_kind, float64)
+        )
+
+    return own_arrays

@@ -30,7 +30,7 @@ from rime_kernels.compile.types import (
 )
 from rime_kernels.cuda.kernels.arguments import DataColumns, DeviceSky, Results
 from rime_kernels.cuda.kernels.baseline import Corner, Staged
-from rime_kernels.cuda.kernels.samples import EpilogueSamples, Matrices
+from rime_kernels.cuda.kernels.samples import EpilogueSamples, make_sample_arrays
 from rime_kernels.cuda.kernels.tiles import adjoint, index, matrices, staging, sums, tensor_cores
 from rime_kernels.cuda.kernels.tiles.adjoint import TileAccumulators, Voltages
 from rime_kernels.cuda.kernels.tiles.item_sums import make_item_sums
@@ -203,11 +203,10 @@ def _make_shared(kernel: TileKernel) -> Compiled:
 
 def _make_own(kernel: TileKernel) -> Compiled:
     """Function that declares a thread's own arrays."""
-    sizes, end, side = sizes_of(kernel), kernel.end, kernel.shape.side
+    sizes, side = sizes_of(kernel), kernel.shape.side
     real, n_sum = float32 if kernel.variant.single else float64, sizes.n_own_sum
     n_kind, n_glance = kernel.n_kind, sizes.n_glance
-    n_datum, n_factor, n_back, n_corr = end.n_datum, end.n_factor, end.n_back, end.n_corr
-    n_through, n_matrix = end.n_through, end.n_matrix
+    sample_arrays = make_sample_arrays(kernel.end)
     n_uvw, n_value, n_antenna = sizes.n_uvw, kernel.record.most_size, 2 * side
     n_column = sizes.n_column
     n_second = 6 * side * kernel.shape.n_own
@@ -215,24 +214,13 @@ def _make_own(kernel: TileKernel) -> Compiled:
     @device.inline
     def own_arrays() -> TileRegisters:
         totals, second = cuda.local.array(n_sum, real), cuda.local.array(n_second, real)
-        matrices = Matrices(
-            cuda.local.array(n_matrix, real), cuda.local.array(n_matrix, real),
-            cuda.local.array(n_matrix, real), cuda.local.array(n_matrix, real),
-            cuda.local.array(n_matrix, real), cuda.local.array(n_matrix, real),
-        )  # fmt: skip
-        samples = EpilogueSamples(
-            cuda.local.array(n_datum, real), cuda.local.array(n_datum, real), cuda.local.array(n_datum, real),
-            cuda.local.array(n_factor, real), cuda.local.array(n_factor, real),
-            cuda.local.array(n_back, real), cuda.local.array(n_corr, real), cuda.local.array(n_corr, real),
-            cuda.local.array(n_through, real), cuda.local.array(n_through, real), matrices,
-        )  # fmt: skip
         # The residuals of the adjoint lie where the sums did: there are no registers for both.
         accumulators = TileAccumulators(
             totals, cuda.local.array(n_uvw, real), second, cuda.local.array(n_value, real),
             cuda.local.array(n_antenna, real), cuda.local.array(n_column, real),
         )  # fmt: skip
         of_kind, glance = cuda.local.array(n_kind, float64), cuda.local.array(n_glance, real)
-        return TileRegisters(totals, second, of_kind, glance, samples, accumulators)
+        return TileRegisters(totals, second, of_kind, glance, sample_arrays(), accumulators)
 
     return own_arrays
 
