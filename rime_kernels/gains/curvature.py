@@ -15,6 +15,7 @@ import math
 
 from rime_kernels.compile.jit import summing_function
 from rime_kernels.gains.arrays import Array, GainCells, GainGroups, GainSums
+from rime_kernels.gains.envelope import add
 
 
 @summing_function
@@ -128,7 +129,7 @@ def assemble(
         slope[b] -= keep * away
         matrix[row[a] + a] += weight
         matrix[row[b] + b] += weight * keep * keep
-        matrix[row[max(a, b)] + min(a, b)] -= weight * keep
+        add(groups, matrix, a, b, -weight * keep)
     for entry in range(groups.cell_first[g], groups.cell_first[g + 1]):
         c = groups.cell[entry]
         power, real, imag = turned(cells, sums, c, x)
@@ -150,5 +151,5 @@ def assemble(
                 value = cells.factor[other] * (by_phase if cells.is_phase[other] else by_log)
                 if i == j:
                     value *= 2.0
-                matrix[row[max(i, j)] + min(i, j)] += value
+                add(groups, matrix, i, j, value)
             matrix[row[i] + i] += by * (by_phase if cells.is_phase[e] else by_log)

@@ -1,4 +1,4 @@
-"""Parts of the gain solver: triangular factors against NumPy, and the choice of baselines in small graphs."""
+"""Parts of the gain solver: triangular factors and derivatives against NumPy, and the choice of baselines."""
 
 from __future__ import annotations
 
@@ -6,44 +6,60 @@ import numpy as np
 import pytest
 from numba import njit
 
-from rime_kernels.gain_solving import cholesky, graph
+from rime_kernels.gain_solving import graph
+from rime_kernels.gain_solving.edges import LEAST_PIVOT
+from rime_kernels.gains import envelope
 
 # What only compiled functions call, for Python.
-factor = njit(lambda matrix: cholesky.factor(matrix))
-solve = njit(lambda lower, vector: cholesky.solve(lower, vector))
-diagonal_of_inverse = njit(lambda lower, found: cholesky.diagonal_of_inverse(lower, found))
+factorise = njit(lambda rows, matrix: envelope.factorise(rows, 0, len(rows.row), matrix, LEAST_PIVOT))
+solve = njit(lambda rows, lower, vector: envelope.solve(rows, 0, len(rows.row), lower, vector))
+invert = njit(lambda rows, lower, *work: envelope.invert(rows, 0, len(rows.row), lower, *work))
 choose_edges = njit(lambda *given: graph.choose_edges(*given))
 SOLVED, NO_DATA, FEW_BASELINES, UNCONNECTED = 0, 1, 2, 3
 
 
-def positive_definite(n: int) -> np.ndarray:
+def rows_of(begin: list[int]) -> envelope.Rows:
+    """Rows that are kept from these columns to the diagonal."""
+    size = np.arange(len(begin)) - begin + 1
+    return envelope.Rows(np.array(begin), np.concatenate([[0], np.cumsum(size)[:-1]]) - begin)
+
+
+def positive_definite(begin: list[int]) -> np.ndarray:
+    """A matrix with elements where rows are kept, and on the other side of the diagonal."""
+    n = len(begin)
     root = np.random.default_rng(n).normal(size=(n, n))
-    found: np.ndarray = root @ root.T + np.eye(n)
-    return found
+    found: np.ndarray = root @ root.T * kept(begin) + n * np.eye(n)
+    found = np.tril(found)
+    return found + np.tril(found, -1).T
 
 
-@pytest.mark.parametrize("n", [1, 2, 5])
-def test_triangular_factors_are_those_of_numpy(n: int) -> None:
-    whole, vector, diagonal = positive_definite(n), np.arange(1.0, n + 1.0), np.empty(n)
-    lower, x = whole.copy(), vector.copy()
-    assert factor(lower)
-    # Rounding of sums of five.
-    np.testing.assert_allclose(np.tril(lower), np.linalg.cholesky(whole), rtol=1e-12, atol=1e-14)
-    solve(lower, x)
-    np.testing.assert_allclose(x, np.linalg.solve(whole, vector), rtol=1e-11)
-    diagonal_of_inverse(lower, diagonal)
-    np.testing.assert_allclose(diagonal, np.diag(np.linalg.inv(whole)), rtol=1e-11)
-    inverse = np.linalg.inv(np.linalg.cholesky(whole))
-    np.testing.assert_allclose(np.tril(lower), inverse, rtol=1e-11, atol=1e-14)
+def kept(begin: list[int]) -> np.ndarray:
+    """Where a matrix is kept."""
+    n = len(begin)
+    return np.tril(np.arange(n) >= np.array(begin)[:, None])
+
+
+@pytest.mark.parametrize("begin", [[0], [0, 0], [0] * 9, [0, 0, 0, 3, 3, 3], [0, 1, 1, 0, 2]])
+def test_triangular_factors_are_those_of_numpy(begin: list[int]) -> None:
+    whole, where, n = positive_definite(begin), kept(begin), len(begin)
+    rows, x = rows_of(begin), np.arange(1.0, n + 1.0)
+    matrix = whole[where]  # row after row
+    assert factorise(rows, matrix) == -1
+    # Rounding of sums of nine.
+    np.testing.assert_allclose(matrix, np.linalg.cholesky(whole)[where], rtol=1e-12, atol=1e-14)
+    solve(rows, matrix, x)
+    np.testing.assert_allclose(x, np.linalg.solve(whole, np.arange(1.0, n + 1.0)), rtol=1e-11)
+    invert(rows, matrix, np.empty(n), np.empty(n))
+    np.testing.assert_allclose(matrix, np.linalg.inv(whole)[where], rtol=1e-11, atol=1e-14)
 
 
 @pytest.mark.parametrize(
-    ("least", "expected"), [(-1.0, False), (0.0, False), (0.9e-11, False), (1.2e-11, True), (np.nan, False)]
+    ("least", "expected"), [(-1.0, 1), (0.0, 1), (0.9e-11, 1), (1.2e-11, -1), (np.nan, 1)]
 )
-def test_a_pivot_below_rounding_counts_as_0(least: float, expected: bool) -> None:
+def test_a_pivot_below_rounding_counts_as_0(least: float, expected: int) -> None:
     """[[4, 2], [2, 1 + x]] has the second pivot x, which counts where it is above 1e-11 (1 + x)."""
-    assert factor(np.array([[4.0, 2.0], [2.0, 1.0 + least]])) == expected
-    assert factor(np.array([[least]])) == (least > 0.0)
+    assert factorise(rows_of([0, 0]), np.array([4.0, 2.0, 1.0 + least])) == expected
+    assert factorise(rows_of([0]), np.array([least])) == (-1 if least > 0.0 else 0)
 
 
 def chosen(
