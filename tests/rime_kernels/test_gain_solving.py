@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from numba import njit
 
-from rime_kernels.gain_solving import graph
+from rime_kernels.gain_solving import IntervalSums, Reason, SolveOptions, Unknowns, graph, solve_sums
 from rime_kernels.gain_solving.edges import LEAST_PIVOT
+from rime_kernels.gain_solving.unknowns import MODES, Mode
 from rime_kernels.gains import envelope
 
 # What only compiled functions call, for Python.
@@ -135,3 +136,41 @@ def test_feeds_that_cross_hands_tie_share_one_fixed_phase() -> None:
     cross = [(0, 2), (0, 4), (2, 4), (1, 3), (0, 5), (2, 5)]
     reason = [SOLVED] * 5 + [FEW_BASELINES]
     assert chosen(cross, 6, n_feed=2) == ([0, 1, 2, 3], reason, [0, 1], 0)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("cross_hands", [False, True])
+@pytest.mark.parametrize("signal", [0.7, 30.0])
+def test_slopes_of_chi2_vanish_at_a_solution(mode: Mode, cross_hands: bool, signal: float) -> None:
+    """The minimum of random sums of 5 antennas, by slopes worked out here; noise has the variance 1."""
+    unknowns = Unknowns(5, ("XX", "XY", "YX", "YY"), "separate", cross_hands)
+    rng = np.random.default_rng(3)
+    shape = 20, 1, unknowns.n_group, unknowns.n_edge
+    first, second = unknowns.nodes
+    true = np.exp(rng.normal(size=(*shape[:3], unknowns.n_node)) @ np.eye(unknowns.n_node) * (0.1 + 1j))
+    if mode != "complex":
+        true = true / np.abs(true) if mode == "phase" else np.abs(true)
+    model = np.full(shape, signal**2)
+    noise = signal * (rng.normal(size=shape) + 1j * rng.normal(size=shape))
+    cross = model * true[..., first] * true[..., second].conj() + noise
+    sums = IntervalSums(cross, model, np.abs(cross) ** 2 / model, np.ones(shape, np.int64))
+    found = solve_sums(sums, unknowns, SolveOptions(mode), np.arange(5))
+    r = found.gain[..., first].conj() * found.gain[..., second] * cross
+    m = np.abs(found.gain[..., first] * found.gain[..., second]) ** 2 * model
+    at_first, at_second = np.eye(unknowns.n_node)[first], np.eye(unknowns.n_node)[second]
+    by_log, by_phase = (m - r.real) @ (at_first + at_second), r.imag @ (at_second - at_first)
+    # An amplitude whose best value would be below 0 goes to 0, where its logarithm has no minimum.
+    solved = (found.reason == Reason.SOLVED) & (found.log_amplitude_error < 1.0)
+    # A phase of the reference is held, but changes no more than the others together.
+    if mode != "phase":
+        # A slope times the error of its coordinate is the way to the minimum in errors; the search promises
+        # steps that gain 1e-13 for each coordinate, before the last of them is made.
+        np.testing.assert_allclose((by_log * found.log_amplitude_error)[solved], 0.0, atol=1e-5)
+    if mode != "amplitude":
+        np.testing.assert_allclose((by_phase * found.phase_error)[solved], 0.0, atol=1e-5)
+    chi2 = (sums.data - 2.0 * r.real + m).sum(axis=-1)
+    # Sums of 40 terms.
+    is_solved = solved.all(axis=-1)
+    np.testing.assert_allclose(found.chi2_after[is_solved], chi2[is_solved], rtol=1e-12, atol=1e-9)
+    assert solved.mean() > (0.5 if signal < 1.0 else 0.99)
+    assert not (found.reason == Reason.NOT_CONVERGED).any()
