@@ -64,7 +64,7 @@ def solve_gains(
     """Gains of antennas that make the visibilities of a sky fit an observation best, with their errors.
 
     Of each solution interval, block of channels, antenna and feed, the g that minimise chi2 = sum w |D_pq -
-    g_p V_pq g_q^*|^2, by StefCal (Salvini & Wijnholds 2014) and Gauss-Newton steps to the minimum. V is what
+    g_p V_pq g_q^*|^2, by StefCal (Salvini & Wijnholds 2014) and Newton steps to the minimum. V is what
     a fit predicts: beams, leakage, rotation and gains that the model has are in it, and what is solved for
     comes on top of them, as another `[[gain]]` of the model would. A systematic error of the model that is a
     number, `[noise] systematic = f`, makes 1/w + (f |g_p V_pq g_q^*|)^2 of 1/w, with gains that were solved

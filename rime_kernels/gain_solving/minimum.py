@@ -1,14 +1,13 @@
-"""The gains that fit best, one problem per task: StefCal, then Gauss-Newton steps, and their errors.
+"""The gains that fit best, one problem per task: StefCal, then Newton's method, and their errors.
 
 chi2 of a problem, from its sums A = sum w D conj(V), B = sum w |V|^2, C = sum w |D|^2 of each edge (p, q), is
 
-    chi2 = sum C - 2 Re t + s,      t = conj(g_p) g_q A,      s = |g_p|^2 |g_q|^2 B
+    chi2 = sum C - 2 Re r + m,      r = conj(g_p) g_q A,      m = |g_p|^2 |g_q|^2 B
 
 StefCal (Salvini & Wijnholds 2014, algorithm 1) takes g_p = sum_q g_q A / sum_q |g_q|^2 B of all antennas at
-once, and the mean with the gains before in every second step. With x = ln |g| and y = arg g, the slopes of
--chi2/2 are sum(Re t - s) and +-sum(Im t), and its expected curvature has no terms between x and y: s is added
-to both diagonal elements of an edge, and s to the other two of x, -s to those of y. One phase is that of the
-reference. The inverse of this curvature is the covariance of x and y.
+once, and the mean with the gains before in every second step. Where gains change little, the search goes on
+from there by the steps of `rime_kernels.gains.newton` in ln |g| and arg g; one phase is that of the
+reference. The inverse of the expected second derivatives is the covariance of these.
 """
 
 from __future__ import annotations
@@ -20,69 +19,50 @@ from numba import prange
 
 from rime_kernels.compile import types
 from rime_kernels.compile.jit import inner_function, loop
-from rime_kernels.gain_solving.cholesky import diagonal_of_inverse, factor, solve
+from rime_kernels.gain_solving.edges import Edges, best_and_errors, chi2_of
 from rime_kernels.gain_solving.graph import choose_edges
+from rime_kernels.gains.arrays import GainSums
 
 _SOLVED, _UNDETERMINED, _NOT_CONVERGED = 0, 4, 5
-_COARSE = 1e-3
-"""StefCal ends where the gains change by less than this share; Gauss-Newton steps go on from there."""
-_FINE = 1e-8
-"""A solution has converged where the next step would lower chi2 by less than this part of chi2 per
-visibility, which is 1e-4 of the errors of noise."""
-_ROUNDING = 1e-20
-"""The same as a part of sum w |D|^2, for data without noise."""
+_COARSE = 3e-3
+"""StefCal ends where the gains change by less than this share; Newton's method goes on from there."""
 
 
 @inner_function
-def _chi2(edges: types.Array, node1: types.Array, node2: types.Array, sums: types.Record,
-          problem: int, gain: types.Array) -> float:  # fmt: skip
-    """chi2 of the edges that are used."""
-    cross, model, data = sums
-    total = 0.0
-    for e in edges:
-        a, b = gain[node1[e]], gain[node2[e]]
-        t = np.conj(a) * b * cross[problem, e]
-        power = (a.real * a.real + a.imag * a.imag) * (b.real * b.real + b.imag * b.imag)
-        total += data[problem, e] - 2.0 * t.real + power * model[problem, e]
-    return total
-
-
-@inner_function
-def _start(edges: types.Array, node1: types.Array, node2: types.Array, sums: types.Record,
-           problem: int, reference: int, mode: int, gain: types.Array) -> None:  # fmt: skip
-    """Gains of one amplitude, with the phases that the baselines to the reference give."""
-    cross, model, _ = sums
+def _start(edges: Edges, reference: int, mode: int) -> None:
+    """Fill gains of one amplitude, with the phases that the baselines to the reference give."""
+    first, second, (power, real, imag), gain = edges.first, edges.second, edges.sums, edges.gain
     above, below = 0.0, 0.0
-    for e in edges:
-        above += abs(cross[problem, e])
-        below += model[problem, e]
+    for e in range(first.size):
+        above += math.sqrt(real[e] * real[e] + imag[e] * imag[e])
+        below += power[e]
     scale = math.sqrt(above / below) if mode != 1 and above > 0.0 else 1.0
     gain[:] = scale
     if mode == 2:
         return
-    for e in edges:
-        value = cross[problem, e]
-        size = abs(value)
-        if size > 0.0 and node2[e] == reference:
-            gain[node1[e]] = scale * value / size
-        elif size > 0.0 and node1[e] == reference:
-            gain[node2[e]] = scale * np.conj(value) / size
+    for e in range(first.size):
+        if first[e] != reference and second[e] != reference:
+            continue
+        size = math.hypot(real[e], imag[e])
+        if size > 0.0 and second[e] == reference:
+            gain[first[e]] = scale * complex(real[e], imag[e]) / size
+        elif size > 0.0:
+            gain[second[e]] = scale * complex(real[e], -imag[e]) / size
 
 
 @inner_function
-def _stefcal(edges: types.Array, node1: types.Array, node2: types.Array, sums: types.Record,
-             problem: int, mode: int, most: int, gain: types.Array) -> int:  # fmt: skip
+def _stefcal(edges: Edges, mode: int, most: int) -> int:
     """Steps of StefCal until the gains change little; how many."""
-    cross, model, _ = sums
+    gain, (power, real, imag) = edges.gain, edges.sums
     n = gain.size
     above, below = np.empty(n, np.complex128), np.empty(n)
     for step in range(most):
         above[:] = 0.0
         below[:] = 0.0
-        for e in edges:
-            p, q = node1[e], node2[e]
+        for e in range(edges.first.size):
+            p, q = edges.first[e], edges.second[e]
             a, b = gain[p], gain[q]
-            product, square = cross[problem, e], model[problem, e]
+            product, square = complex(real[e], imag[e]), power[e]
             above[p] += b * product
             above[q] += a * np.conj(product)
             below[p] += (b.real * b.real + b.imag * b.imag) * square
@@ -112,110 +92,30 @@ def _stefcal(edges: types.Array, node1: types.Array, node2: types.Array, sums: t
 
 
 @inner_function
-def _curvature(edges: types.Array, node1: types.Array, node2: types.Array, sums: types.Record, problem: int,
-               gain: types.Array, local: types.Array, fixed: types.Array, sign: float,
-               matrix: types.Array) -> None:  # fmt: skip
-    """The expected curvature of ln |g| (sign 1) or arg g (sign -1); nodes that are fixed stay as they are."""
-    model = sums[1]
-    matrix[:, :] = 0.0
-    for e in edges:
-        a, b = gain[node1[e]], gain[node2[e]]
-        p, q = local[node1[e]], local[node2[e]]
-        power = (a.real * a.real + a.imag * a.imag) * (b.real * b.real + b.imag * b.imag) * model[problem, e]
-        matrix[p, p] += power
-        matrix[q, q] += power
-        matrix[p, q] += sign * power
-        matrix[q, p] += sign * power
-    for i in range(matrix.shape[0]):
-        if fixed[i]:
-            matrix[i, :] = 0.0
-            matrix[:, i] = 0.0
-            matrix[i, i] = 1.0
+def _coordinates(reason: types.Array, fixed: types.Array, mode: int) -> tuple[types.Array, types.Array, int, int]:
+    """Where ln |g| and arg g of each node are among all coordinates; how many logs, and how many, are free.
 
-
-@inner_function
-def _slopes(edges: types.Array, node1: types.Array, node2: types.Array, sums: types.Record, problem: int,
-            gain: types.Array, local: types.Array, by_x: types.Array, by_y: types.Array) -> None:  # fmt: skip
-    """Slopes of -chi2/2 with respect to ln |g| and arg g."""
-    cross, model, _ = sums
-    by_x[:] = 0.0
-    by_y[:] = 0.0
-    for e in edges:
-        a, b = gain[node1[e]], gain[node2[e]]
-        p, q = local[node1[e]], local[node2[e]]
-        t = np.conj(a) * b * cross[problem, e]
-        power = (a.real * a.real + a.imag * a.imag) * (b.real * b.real + b.imag * b.imag) * model[problem, e]
-        by_x[p] += t.real - power
-        by_x[q] += t.real - power
-        by_y[p] += t.imag
-        by_y[q] -= t.imag
-
-
-@inner_function
-def _newton(edges: types.Array, node1: types.Array, node2: types.Array, sums: types.Record, problem: int,
-            local: types.Array, fixed: types.Array, free: types.Array, mode: int, most: int, n_vis: int,
-            gain: types.Array, work: types.Array) -> tuple[int, int]:  # fmt: skip
-    """Gauss-Newton steps, halved where chi2 would rise; a reason, and how many."""
-    n = fixed.size
-    x, y, trial = np.zeros(n), np.zeros(n), gain.copy()
-    whole = 0.0
-    for e in edges:
-        whole += sums[2][problem, e]
-    chi2 = _chi2(edges, node1, node2, sums, problem, gain)
-    for step in range(most):
-        _slopes(edges, node1, node2, sums, problem, gain, local, x, y)
-        gained, largest = 0.0, 0.0
-        for kind in range(2):  # ln |g|, then arg g
-            change, sign, held = (x, 1.0, free) if kind == 0 else (y, -1.0, fixed)
-            if (kind == 0 and mode == 1) or (kind == 1 and mode == 2):
-                change[:] = 0.0
-                continue
-            _curvature(edges, node1, node2, sums, problem, gain, local, held, sign, work)
-            if not factor(work):
-                return _UNDETERMINED, step
-            for i in range(n):
-                change[i] = 0.0 if held[i] else change[i]
-            slope = change.copy()
-            solve(work, change)
-            for i in range(n):
-                gained += slope[i] * change[i]
-                largest = max(largest, abs(change[i]))
-        if gained <= _FINE * max(chi2, 0.0) / n_vis + _ROUNDING * whole:
-            return _SOLVED, step
-        length = min(1.0, 1.0 / largest)
-        better = False
-        for _ in range(20):
-            for i in range(gain.size):
-                if local[i] >= 0:
-                    j = local[i]
-                    trial[i] = gain[i] * np.exp(length * (x[j] + 1j * y[j]))
-            value = _chi2(edges, node1, node2, sums, problem, trial)
-            if value <= chi2:
-                better = True
-                break
-            length *= 0.5
-        if not better:
-            # chi2 is a sum of this many roundings; no step can be told from none below.
-            return (_SOLVED if gained <= 1e-12 * whole else _NOT_CONVERGED), step
-        chi2 = value
-        gain[:] = trial
-    return _NOT_CONVERGED, most
-
-
-@inner_function
-def _errors(edges: types.Array, node1: types.Array, node2: types.Array, sums: types.Record, problem: int,
-            gain: types.Array, local: types.Array, held: types.Array, sign: float, work: types.Array,
-            found: types.Array) -> bool:  # fmt: skip
-    """Errors of ln |g| (sign 1) or arg g (sign -1) of the nodes; whether there are any."""
-    _curvature(edges, node1, node2, sums, problem, gain, local, held, sign, work)
-    if not factor(work):
-        return False
-    spread = np.zeros(held.size)
-    diagonal_of_inverse(work, spread)
-    for i in range(local.size):
-        if local[i] >= 0 and not held[local[i]]:
-            found[i] = math.sqrt(spread[local[i]])
-    return True
+    After the free ones comes one of all that is not solved for, which is 0, and then those of fixed phases.
+    """
+    n_solved = np.count_nonzero(reason == _SOLVED)
+    n_fixed = np.count_nonzero(fixed) if mode != 2 else 0
+    n_log = 0 if mode == 1 else n_solved
+    n = n_log if mode == 2 else n_log + n_solved - n_fixed
+    log, phase = np.full(reason.size, n), np.full(reason.size, n)
+    next_log, next_phase, next_fixed = 0, n_log, n + 1
+    for i in range(reason.size):
+        if reason[i] != _SOLVED:
+            continue
+        if mode != 1:
+            log[i] = next_log
+            next_log += 1
+        if mode != 2 and fixed[i]:
+            phase[i] = next_fixed
+            next_fixed += 1
+        elif mode != 2:
+            phase[i] = next_phase
+            next_phase += 1
+    return log, phase, n_log, n
 
 
 @inner_function
@@ -225,44 +125,37 @@ def _solve_one(node1: types.Array, node2: types.Array, sums: types.Record, count
                chi2: types.Array) -> int:  # fmt: skip
     """Solve one problem; a node of its reference, or -1."""
     mode, min_baselines, most, warm = options
-    n_node = gain.size
-    edges, found, fixed_node, anchor = choose_edges(
-        node1, node2, sums[1][problem], order, n_node // order.size, min_baselines
-    )
-    local, n_local = np.full(n_node, -1), 0
-    for i in range(n_node):
-        reason[i] = found[i]
-        if found[i] == _SOLVED:
-            local[i] = n_local
-            n_local += 1
-    if edges.size == 0:
+    n_feed = gain.size // order.size
+    used, found, fixed, anchor = choose_edges(node1, node2, sums[1][problem], order, n_feed, min_baselines)
+    reason[:] = found
+    if used.size == 0:
         return anchor
-    fixed, free = np.zeros(n_local, np.bool_), np.zeros(n_local, np.bool_)
-    for i in range(n_node):
-        if local[i] >= 0:
-            fixed[local[i]] = fixed_node[i]
-    n_vis = 0
-    for e in edges:
-        n_vis += count[problem, e]
-    chi2[0] = _chi2(edges, node1, node2, sums, problem, np.ones(n_node, np.complex128))
+    cross, data = sums[0][problem][used], sums[2][problem][used]
+    log, phase, n_log, n = _coordinates(found, fixed, mode)
+    of_edges = GainSums(sums[1][problem][used], cross.real.copy(), cross.imag.copy())
+    edges = Edges(node1[used], node2[used], of_edges, log, phase, gain)
+    given, x = gain.copy(), np.zeros(n + 1 + np.count_nonzero(fixed))
+    gain[:] = 1.0
+    chi2[0] = chi2_of(edges, data)
+    gain[:] = given
     if not warm:
-        _start(edges, node1, node2, sums, problem, anchor, mode, gain)
-    n_step = _stefcal(edges, node1, node2, sums, problem, mode, most, gain)
-    work = np.empty((n_local, n_local))
-    state, n_newton = _newton(
-        edges, node1, node2, sums, problem, local, fixed, free, mode, most, n_vis, gain, work
-    )
-    numbers[0], numbers[1], numbers[2] = n_vis, n_step, n_newton
-    chi2[1] = _chi2(edges, node1, node2, sums, problem, gain)
-    for kind in range(2):
-        if state == _UNDETERMINED or (kind == 0 and mode == 1) or (kind == 1 and mode == 2):
-            continue
-        held, sign = (free, 1.0) if kind == 0 else (fixed, -1.0)
-        if not _errors(edges, node1, node2, sums, problem, gain, local, held, sign, work, errors[:, kind]):
-            state = _UNDETERMINED
-    for i in range(n_node):
-        if local[i] >= 0 and state != _SOLVED:
-            reason[i] = state
+        _start(edges, anchor, mode)
+    n_step = _stefcal(edges, mode, most)
+    for i in range(gain.size):
+        if found[i] == _SOLVED and mode != 1:
+            x[log[i]] = math.log(abs(gain[i]))
+        if found[i] == _SOLVED and mode != 2:
+            x[phase[i]] = math.atan2(gain[i].imag, gain[i].real)
+    n_vis = count[problem][used].sum()
+    unit = max(chi2_of(edges, data), 0.0) / n_vis
+    n_newton, is_determined, spread = best_and_errors(edges, n, n_log, x, unit, most)
+    chi2[1] = chi2_of(edges, data)
+    numbers[0], numbers[1], numbers[2] = n_vis, n_step, most if n_newton < 0 else n_newton
+    state = _SOLVED if n_newton >= 0 else _NOT_CONVERGED
+    for i in range(gain.size):
+        if found[i] == _SOLVED:
+            reason[i] = state if is_determined else _UNDETERMINED
+            errors[i, 0], errors[i, 1] = spread[log[i]], spread[phase[i]]
     return anchor
 
 

@@ -34,7 +34,7 @@ class Solution:
     n_vis : int64, as reference
         How many these are.
     n_step : int64 (n_interval, n_block, n_group, 2)
-        Steps of StefCal, and of Gauss-Newton.
+        Steps of StefCal, and of Newton's method.
     """
 
     gain: Complex

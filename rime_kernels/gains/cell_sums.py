@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from rime_kernels.compile.jit import loop
 from rime_kernels.gains.arrays import Array, GainCells, GainSums, Index, Short
+from rime_kernels.gains.curvature import log_gain, turned_by
 
 Complex = NDArray[np.complex128]
 Visibilities = NDArray[np.complexfloating]
@@ -64,13 +65,7 @@ def add_sums(
 def gains_of_cells(cells: GainCells, x: Array, gain: Complex) -> None:
     """Fill the gains of cells (n_cell,) for coordinates x (n,)."""
     for c in prange(len(gain)):
-        log, phase = 0.0, 0.0
-        for e in range(cells.first[c], cells.first[c + 1]):
-            by = cells.factor[e] * x[cells.coordinate[e]]
-            if cells.is_phase[e]:
-                phase += by
-            else:
-                log += by
+        log, phase = log_gain(cells, c, x)
         size = math.exp(log)
         gain[c] = complex(size * math.cos(phase), size * math.sin(phase))
 
@@ -81,11 +76,8 @@ def add_slopes(
 ) -> None:
     """Fill total (n_cell,) with slopes by m, Re r and Im r (`curvature`), times these."""
     for c in prange(len(total)):
-        g = gain[c]
-        m = (g.real * g.real + g.imag * g.imag) * sums.power[c]
-        real = g.real * sums.real[c] + g.imag * sums.imag[c]
-        imag = g.real * sums.imag[c] - g.imag * sums.real[c]
-        total[c] = by_power[c] * m + by_real[c] * real + by_imag[c] * imag
+        power, real, imag = turned_by(sums, c, gain[c].real, gain[c].imag)
+        total[c] = by_power[c] * power + by_real[c] * real + by_imag[c] * imag
 
 
 @loop

@@ -15,21 +15,44 @@ import math
 
 from rime_kernels.compile.jit import summing_function
 from rime_kernels.gains.arrays import Array, GainCells, GainGroups, GainSums
+from rime_kernels.gains.envelope import add
+
+
+@summing_function
+def log_gain(cells: GainCells, c: int, x: Array) -> tuple[float, float]:
+    """ln amplitude and phase that coordinates x (n,) give a cell."""
+    log, phase = 0.0, 0.0
+    for e in range(cells.first[c], cells.first[c + 1]):
+        by = cells.factor[e] * x[cells.coordinate[e]]
+        if cells.is_phase[e]:
+            phase += by
+        else:
+            log += by
+    return log, phase
+
+
+@summing_function
+def turned_by(sums: GainSums, c: int, along: float, across: float) -> tuple[float, float, float]:
+    """m, Re r and Im r of a cell whose gain has this real and this imaginary part."""
+    real = along * sums.real[c] + across * sums.imag[c]
+    imag = along * sums.imag[c] - across * sums.real[c]
+    return (along * along + across * across) * sums.power[c], real, imag
 
 
 @summing_function
 def turned(cells: GainCells, sums: GainSums, c: int, x: Array) -> tuple[float, float, float]:
     """m, Re r and Im r of a cell."""
-    log, phase = 0.0, 0.0
-    for e in range(cells.first[c], cells.first[c + 1]):
-        if cells.is_phase[e]:
-            phase += cells.factor[e] * x[cells.coordinate[e]]
-        else:
-            log += cells.factor[e] * x[cells.coordinate[e]]
-    size, along, across = math.exp(log), math.cos(phase), math.sin(phase)
-    real = size * (sums.real[c] * along + sums.imag[c] * across)
-    imag = size * (sums.imag[c] * along - sums.real[c] * across)
-    return size * size * sums.power[c], real, imag
+    log, phase = log_gain(cells, c, x)
+    size = math.exp(log)
+    return turned_by(sums, c, size * math.cos(phase), size * math.sin(phase))
+
+
+@summing_function
+def second_derivatives(power: float, real: float, imag: float, exact: bool) -> tuple[float, float, float]:
+    """d2f/da2, d2f/da dp and d2f/dp2 of a cell, or those of Gauss and Newton."""
+    if exact:
+        return 2.0 * power - real, -imag, real
+    return power, 0.0, power
 
 
 @summing_function
@@ -106,13 +129,11 @@ def assemble(
         slope[b] -= keep * away
         matrix[row[a] + a] += weight
         matrix[row[b] + b] += weight * keep * keep
-        matrix[row[max(a, b)] + min(a, b)] -= weight * keep
+        add(groups, matrix, a, b, -weight * keep)
     for entry in range(groups.cell_first[g], groups.cell_first[g + 1]):
         c = groups.cell[entry]
         power, real, imag = turned(cells, sums, c, x)
-        both, mixed, twist = 2.0 * power - real, -imag, real
-        if not exact:
-            both, mixed, twist = power, 0.0, power
+        both, mixed, twist = second_derivatives(power, real, imag, exact)
         for e in range(cells.first[c], cells.first[c + 1]):
             i, by = cells.coordinate[e], cells.factor[e]
             by_log, by_phase = by * both, by * mixed
@@ -130,5 +151,5 @@ def assemble(
                 value = cells.factor[other] * (by_phase if cells.is_phase[other] else by_log)
                 if i == j:
                     value *= 2.0
-                matrix[row[max(i, j)] + min(i, j)] += value
+                add(groups, matrix, i, j, value)
             matrix[row[i] + i] += by * (by_phase if cells.is_phase[e] else by_log)

@@ -8,20 +8,34 @@ follow from those below and to the right (Takahashi, Fagan & Chen 1973, in Rue &
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
 from rime_kernels.compile.jit import summing_function
-from rime_kernels.gains.arrays import Array, GainGroups, GainWork
+from rime_kernels.gains.arrays import Array, GainGroups, GainWork, Index
+
+
+class Rows(NamedTuple):
+    """Where elements are kept, as `GainGroups` has it for its coordinates: both int64 (n,)."""
+
+    begin: Index
+    row: Index
 
 
 @summing_function
-def factorise(groups: GainGroups, first: int, end: int, matrix: Array, least: float) -> int:
+def add(rows: Rows | GainGroups, matrix: Array, i: int, j: int, value: float) -> None:
+    """Add to an element."""
+    matrix[rows.row[max(i, j)] + min(i, j)] += value
+
+
+@summing_function
+def factorise(rows: Rows | GainGroups, first: int, end: int, matrix: Array, least: float) -> int:
     """Replace A by L, with A = L L^T; give -1, or the row where A is not positive.
 
     A row is not positive where what is left of its diagonal is `least` of it, or less.
     """
-    begin, row = groups.begin, groups.row
+    begin, row = rows.begin, rows.row
     for i in range(first, end):
         # Unsigned offsets: what may be negative counts from the end, and loops do not become vectors.
         own, begin_i, end_i = np.uint64(row[i]), np.uint64(begin[i]), np.uint64(i)
@@ -42,43 +56,43 @@ def factorise(groups: GainGroups, first: int, end: int, matrix: Array, least: fl
 
 
 @summing_function
-def solve(groups: GainGroups, first: int, end: int, factor: Array, vector: Array) -> None:
+def solve(rows: Rows | GainGroups, first: int, end: int, factor: Array, vector: Array) -> None:
     """Replace b by A^-1 b, of the factor L of A."""
-    begin, row = groups.begin, groups.row
+    begin, row = rows.begin, rows.row
     for i in range(first, end):
-        own = row[i]
-        total = vector[i]
-        for k in range(begin[i], i):
+        own, begin_i, end_i = np.uint64(row[i]), np.uint64(begin[i]), np.uint64(i)
+        total = vector[end_i]
+        for k in range(begin_i, end_i):
             total -= factor[own + k] * vector[k]
-        vector[i] = total / factor[own + i]
-    back_substitute(groups, first, end, factor, vector)
+        vector[end_i] = total / factor[own + end_i]
+    back_substitute(rows, first, end, factor, vector)
 
 
 @summing_function
-def back_substitute(groups: GainGroups, first: int, end: int, factor: Array, vector: Array) -> None:
+def back_substitute(rows: Rows | GainGroups, first: int, end: int, factor: Array, vector: Array) -> None:
     """Replace b by L^-T b."""
-    begin, row = groups.begin, groups.row
+    begin, row = rows.begin, rows.row
     for i in range(end - 1, first - 1, -1):
-        own = row[i]
-        value = vector[i] / factor[own + i]
-        vector[i] = value
-        for k in range(begin[i], i):
+        own, begin_i, end_i = np.uint64(row[i]), np.uint64(begin[i]), np.uint64(i)
+        value = vector[end_i] / factor[own + end_i]
+        vector[end_i] = value
+        for k in range(begin_i, end_i):
             vector[k] -= factor[own + k] * value
 
 
 @summing_function
-def log_determinant(groups: GainGroups, first: int, end: int, factor: Array) -> float:
+def log_determinant(rows: Rows | GainGroups, first: int, end: int, factor: Array) -> float:
     """ln det A, of the factor L of A."""
     total = 0.0
     for i in range(first, end):
-        total += math.log(factor[groups.row[i] + i])
+        total += math.log(factor[rows.row[i] + i])
     return 2.0 * total
 
 
 @summing_function
-def invert(groups: GainGroups, first: int, end: int, matrix: Array, column: Array, product: Array) -> None:
+def invert(rows: Rows | GainGroups, first: int, end: int, matrix: Array, column: Array, product: Array) -> None:
     """Replace the factor L by the elements of A^-1 in its places; the last two are work space (n,)."""
-    begin, row = groups.begin, groups.row
+    begin, row = rows.begin, rows.row
     for j in range(end - 1, first - 1, -1):
         diagonal = matrix[row[j] + j]
         for i in range(j + 1, end):

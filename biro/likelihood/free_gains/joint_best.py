@@ -13,7 +13,8 @@ a and p the real and the imaginary part of the logarithm of a cell's gain g, and
     d2F/da dz_k = 2 Re c_k - Re r_k,    d2F/dp dz_k = -Im r_k
     c_k = |g|^2 sum w conj(V) T_k,      r_k = conj(g) sum w D conj(T_k)
 
-The search is Newton's in z: of the least F over x at each z, whose second derivatives are M without P.
+The search is Newton's in z, by the rules of `rime_kernels.gains.newton`: of the least F over x at each z,
+whose second derivatives are M without P.
 
 Derivatives of the integral need half the trace of S times the second derivatives, S being their inverse, that
 is held. Beside what gains have alone (`laplace`), this is
@@ -39,14 +40,12 @@ from biro.likelihood.free_gains.expected import expected
 from biro.likelihood.free_gains.linear_sky import JointSlopes, LinearSky
 from biro.likelihood.free_gains.visibilities_of_cells import VisibilitiesOfCells
 from biro.models.bound.antenna_terms.normal_priors import NormalPriors
-from rime_kernels.gains.maximum import ROUNDING
+from rime_kernels.gains.newton import SHORTER, TRIALS, has_arrived, is_better
 
 Array = NDArray[np.float64]
 Complex = NDArray[np.complex128]
 _MOST = 60
 """Steps of a search."""
-_CLOSE = 1e-13
-"""The search ends where a step is expected to gain less than half of this, times the linear parameters."""
 _N_DRAW = 100
 """Draws of linear parameters, to measure how good the integral over them is."""
 
@@ -128,17 +127,15 @@ class JointBest:
             if solved is None:
                 return None
             step, gain, moves = solved
-            if gain < _CLOSE * n + ROUNDING * abs(at.value):
+            if has_arrived(gain, n, at.value, 1.0, True):
                 return at.moved(at.z + step, at.gains.x - moves @ step)
             part, better = 1.0, None
-            for _ in range(30):
+            for _ in range(TRIALS):
                 trial = at.moved(at.z + part * step, at.gains.x - part * (moves @ step))
-                # Close to the maximum differences of F are roundings.
-                small = gain * part < 1e-9 * (abs(at.value) + 1.0)
-                if trial.gains.converged and (trial.value < at.value or small):
+                if trial.gains.converged and is_better(trial.value, at.value, gain * part, 1.0):
                     better = trial
                     break
-                part *= 0.4
+                part *= SHORTER
             if better is None:
                 return None
             at = better

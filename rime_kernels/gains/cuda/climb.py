@@ -31,7 +31,7 @@ from rime_kernels.gains.cuda.parts import (
     make_multiply,
 )
 from rime_kernels.gains.cuda.tables import GroupTables
-from rime_kernels.gains.maximum import CLOSE, CLOSER, LONGEST, ROUNDING, SLOW
+from rime_kernels.gains.newton import LONGEST, SHORTER, SLOW, TRIALS, arrived, better
 
 # The simulator replaces a global of this name while a kernel runs.
 cuda: Module = device.cuda
@@ -235,14 +235,14 @@ def make_climb(shape: GroupShape) -> DeviceKernel:
                 if longest > LONGEST:
                     part = LONGEST / longest
                 # So close to the maximum the step needs no trial: it gains next to nothing.
-                if gain <= (CLOSE if is_new else CLOSER) * group.n + ROUNDING * abs(value):
+                if arrived(gain, group.n, value, 1.0, is_new):
                     for i in range(thread, group.n, n_thread):
                         x[i] += part * step[i]
                     barrier()
                     is_done = True
                     break
-                is_better, found = False, value
-                for _ in range(30):
+                goes, found = False, value
+                for _ in range(TRIALS):
                     for i in range(thread, group.n, n_thread):
                         trial[i] = x[i] + part * step[i]
                     barrier()
@@ -250,14 +250,13 @@ def make_climb(shape: GroupShape) -> DeviceKernel:
                         thread, group, tables, priors, sums, state.by_entry, room, trial, other
                     )
                     found = of_cells + of_priors
-                    # Close to the maximum differences of f are roundings.
-                    is_better = found < value or gain * part < 1e-9 * (abs(value) + 1.0)
+                    goes = better(found, value, gain * part, 1.0)
                     # With an old inverse a bad step says little: a new one is made before the step is
                     # shortened.
-                    if is_better or not is_new:
+                    if goes or not is_new:
                         break
-                    part *= 0.4
-                if is_better:
+                    part *= SHORTER
+                if goes:
                     for i in range(thread, group.n, n_thread):
                         x[i], slope[i] = trial[i], other[i]
                     value, last = found, gain
