@@ -13,7 +13,7 @@ from rime_kernels import check
 from rime_kernels.arrays.antenna_terms import AntennaTerms
 from rime_kernels.arrays.beam import Beam
 from rime_kernels.arrays.circle import within_circle
-from rime_kernels.deprecation import warn_alias
+from rime_kernels.deprecation import method_alias
 from rime_kernels.errors import InputError
 from rime_kernels.jones_beam import JonesBeam
 from rime_kernels.physics.form_codes import N_FORM, N_OWN, POWER_LAW
@@ -221,10 +221,7 @@ class Sources:
             bad |= self.beam.scale < 0.0
         return bad
 
-    def impossible(self) -> NDArray[np.bool_]:
-        """Call `invalid`, which this is the earlier name of; it warns."""
-        warn_alias("Sources.impossible")
-        return self.invalid()
+    impossible = method_alias("Sources.impossible", invalid)
 
     @property
     def n_batch(self) -> int:
