@@ -80,8 +80,8 @@ class Rime:
     ranks : Ranks, optional
         Other processes that share the rows with this one, in the same shards; `devices` are those of each.
     held : HeldData, optional
-        In place of `vis` and `weight`: each of the `ranks` holds those of its shards. With `ShardShares`, there
-        are no data.
+        In place of `vis` and `weight`: each of the `ranks` holds those of its shards. With `ShardShares`,
+        there are no data.
     folder : str, optional
         Data as they are computed with lie in files of this folder, which are mapped into memory, and gone
         with the `Rime`: for data that memory has no room for. Default: they are in memory.

@@ -226,11 +226,11 @@ class BoundModel:
         if i_partition not in self._single:
             self._single[i_partition] = self._assemble([i_partition])
         assembly = self._single[i_partition]
-        (shared,) = assembly.sources(assembly.values(self.at(theta).wrapped))
+        (shared,) = assembly.sources(assembly.values.of(self.at(theta).wrapped))
         return shared.copy()
 
-    def sources_of_all(self, theta: ArrayLike) -> Iterator[Sources]:
-        """The sources of one partition after the other, as `sources` has them, with less work.
+    def sources_of_all(self, theta: ArrayLike) -> list[Sources]:
+        """The sources of each partition, as `sources` has them, with less work.
 
         What does not depend on the partition is worked out once. The arrays are shared between
         partitions, and those that do not depend on theta with other calls: nobody may write into them.
@@ -522,6 +522,7 @@ class BoundModel:
 
     def _on_sky(self, theta: Array) -> NDArray[np.bool_]:
         finite = [
-            np.isfinite(lm).all(axis=(1, 2)) for lm in self._assembly.positions(self._assembly.values(theta))
+            np.isfinite(lm).all(axis=(1, 2))
+            for lm in self._assembly.positions(self._assembly.values.of(theta))
         ]
         return np.asarray(np.logical_and.reduce(finite))

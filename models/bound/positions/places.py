@@ -162,6 +162,8 @@ class FramePositions:
             self._groups.append((as_slice(rows), Positions(layout, resolved, values, planes, motion)))
 
     def __call__(self, values: Array) -> list[Array]:
+        if len(self._groups) == 1:
+            return self._groups[0][1](values)
         return self._in_order([positions(values) for _, positions in self._groups])
 
     def push_forward(self, values: Array, changes: Array) -> list[Array]:
