@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import NamedTuple, Protocol, TypeAlias, cast
+from typing import NamedTuple, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,38 +40,6 @@ from rime_kernels.gradient import Gradient
 from rime_kernels.jones_beam import JonesBeam
 
 Array = NDArray[np.float64]
-
-
-class SourceGradient(Protocol):
-    """Derivatives of a number with respect to the arrays of `Sources`: float64, with the shapes of these.
-
-    `rime_kernels.Gradient` has them of chi-squared.
-    """
-
-    @property
-    def lm(self) -> Array: ...
-    @property
-    def stokes(self) -> Array: ...
-    @property
-    def spectral_terms(self) -> Array: ...
-    @property
-    def shape(self) -> Array: ...
-    @property
-    def profile(self) -> Array | None: ...
-    @property
-    def beam_scale(self) -> Array | None: ...
-    @property
-    def pointing(self) -> Array | None: ...
-    @property
-    def turn(self) -> Array | None: ...
-    @property
-    def template_scale(self) -> Array | None: ...
-    @property
-    def template_shift(self) -> Array | None: ...
-    @property
-    def antenna_terms(self) -> NDArray[np.complex128] | None: ...
-    @property
-    def faraday(self) -> Array | None: ...
 
 
 Key: TypeAlias = tuple[int, int, int, int, int, int]
@@ -278,7 +246,7 @@ class SourceAssembly:
                 faraday=faraday,
             )
 
-    def pull_back(self, values: Array, gradients: Iterable[SourceGradient], weight: Array) -> Array:
+    def pull_back(self, values: Array, gradients: Iterable[Gradient], weight: Array) -> Array:
         """Derivatives with respect to theta, (n_batch, n_param): the adjoint of `sources`.
 
         Parameters
@@ -322,7 +290,7 @@ class SourceAssembly:
         np.multiply(slopes[..., None].view(np.float64), by, out=product[..., None].view(np.float64))
         return product
 
-    def _steps(self, key: Key, gradient: SourceGradient) -> Iterator[tuple[ArrayOfValues, Array]]:
+    def _steps(self, key: Key, gradient: Gradient) -> Iterator[tuple[ArrayOfValues, Array]]:
         """Functions that made the arrays of a partition, and the derivatives to each array; no positions."""
         _, i_pointing, i_terms, _, i_knots, i_doppler = key
         yield self._stokes[i_knots], gradient.stokes

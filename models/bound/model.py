@@ -15,7 +15,7 @@ from biro.models.bound.antenna_terms.jones import gains_of
 from biro.models.bound.antenna_terms.log_gains import LogGains, log_gains
 from biro.models.bound.antenna_terms.noise_terms import NoiseTerms
 from biro.models.bound.antenna_terms.reach import Reach, reach_of
-from biro.models.bound.assembly import PartitionInputs, SourceAssembly, SourceGradient
+from biro.models.bound.assembly import PartitionInputs, SourceAssembly
 from biro.models.bound.instrument_layout import InstrumentLayout
 from biro.models.bound.jones_beams import PartitionBeam, check_reach, partition_beams
 from biro.models.bound.light_curves import KnotTable, brightness_tables, knot_tables
@@ -253,15 +253,13 @@ class BoundModel:
         """
         return self.at(theta).push_forward(self._batch(change))
 
-    def pull_back(
-        self, theta: ArrayLike, gradients: Iterable[SourceGradient], weight: ArrayLike = 1.0
-    ) -> Array:
+    def pull_back(self, theta: ArrayLike, gradients: Iterable[Gradient], weight: ArrayLike = 1.0) -> Array:
         """Derivatives with respect to theta from those to the sources: the adjoint of `sources_of_all`.
 
         Parameters
         ----------
         theta : float64 (n_batch, n_param) or (n_param,)
-        gradients : iterable of SourceGradient
+        gradients : iterable of Gradient
             For each partition, the derivatives of a number with respect to its sources.
         weight : float or float64 (n_batch, n_partition)
             What the numbers of each partition are multiplied by before they are summed.

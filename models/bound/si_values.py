@@ -145,24 +145,23 @@ class IndexedValues:
         self._scale = None if scale is None or (scale == 1).all() else scale
         self._offset = None if offset is None or not offset.any() else offset
 
-    def __call__(self, values: Array) -> Array:
-        array = self.push_forward(values, values)
-        if self._offset is not None:
+    def __call__(self, values: Array, *, with_offset: bool = True) -> Array:
+        n = len(values)
+        if n * self._index.size < LARGE:
+            array = values.take(self._index, axis=1)
+        else:
+            # Every index is valid; the mode "raise" would fill a second array first.
+            array = self._memory.empty(n, *self._index.shape)
+            values.take(self._index, axis=1, out=array, mode="clip")
+        if self._scale is not None:
+            array *= self._scale
+        if with_offset and self._offset is not None:
             array += self._offset
         return array
 
     def push_forward(self, values: Array, changes: Array) -> Array:
         """Changes of these elements, from the changes of the values."""
-        n = len(changes)
-        if n * self._index.size < LARGE:
-            array = changes.take(self._index, axis=1)
-        else:
-            # Every index is valid; the mode "raise" would fill a second array first.
-            array = self._memory.empty(n, *self._index.shape)
-            changes.take(self._index, axis=1, out=array, mode="clip")
-        if self._scale is not None:
-            array *= self._scale
-        return array
+        return self(changes, with_offset=False)
 
     def pull_back(self, values: Array, slopes: Array, into: Array) -> None:
         """Derivatives (n_batch, *shape), summed over all elements that were gathered from the same value."""

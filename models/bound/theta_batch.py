@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from biro.models.bound.assembly import SourceAssembly, SourceGradient
+from biro.models.bound.assembly import SourceAssembly
 from biro.models.bound.per_partition import PerPartition
 from biro.models.bound.prior.constrained import ConstrainedPrior
 from rime_kernels.arrays import Sources
@@ -114,7 +114,7 @@ class ThetaBatch:
         """How `sources` change with theta, by changes (n_change, n_param); see `BoundModel.push_forward`."""
         return self._parts.assembly.push_forward(self.values, change)
 
-    def pull_back(self, gradients: Iterable[SourceGradient], weight: ArrayLike = 1.0) -> Array:
+    def pull_back(self, gradients: Iterable[Gradient], weight: ArrayLike = 1.0) -> Array:
         """Derivatives with respect to theta from those to `sources`; see `BoundModel.pull_back`."""
         weights, shape = (
             np.asarray(weight, dtype=np.float64),
