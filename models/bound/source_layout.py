@@ -145,6 +145,19 @@ class SourceLayout:
                     f"GHz, partition {partition.label!r} {freq.min():g} .. {freq.max():g} GHz; add knots"
                 )
 
+    def doppler(self, partition: PartitionView) -> tuple[float, ...] | None:
+        """Frequencies of the data over those in the frame of each source's line; None where all are 1."""
+        frames = set(self.frames) - {""}
+        if not frames:
+            return None
+        if partition.doppler is None:
+            raise ModelError(
+                f"velocity_frame: the frequency frame of partition {partition.label!r} is unknown; remove "
+                "velocity_frame"
+            )
+        factor = {frame: partition.doppler(frame) for frame in frames} | {"": 1.0}
+        return tuple(factor[frame] for frame in self.frames)
+
     def _brightness(self, tables: list[SourceSlots]) -> None:
         lengths = {
             len(s): (table.name, k)

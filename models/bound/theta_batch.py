@@ -111,11 +111,35 @@ class ThetaBatch:
         return self._parts.assembly.sources(self.values)
 
     def push_forward(self, change: Array) -> Iterator[Gradient]:
-        """How `sources` change with theta, by changes (n_change, n_param); see `BoundModel.push_forward`."""
+        """How sources change with theta, one partition after the other: the derivative of `sources`.
+
+        Parameters
+        ----------
+        change : float64 (n_change, n_param)
+            Of theta, in its units; the batch has a vector for each change, or one for all.
+
+        Returns
+        -------
+        iterator of Gradient
+            Changes of the arrays of the sources, (n_change, ...), for `Rime.tangent`; noise does not count.
+        """
         return self._parts.assembly.push_forward(self.values, change)
 
     def pull_back(self, gradients: Iterable[Gradient], weight: ArrayLike = 1.0) -> Array:
-        """Derivatives with respect to theta from those to `sources`; see `BoundModel.pull_back`."""
+        """Derivatives with respect to theta from those to the sources: the adjoint of `sources`.
+
+        Parameters
+        ----------
+        gradients : iterable of Gradient
+            For each partition, the derivatives of a number with respect to its sources.
+        weight : float or float64 (n_batch, n_partition)
+            What the numbers of each partition are multiplied by before they are summed.
+
+        Returns
+        -------
+        float64 (n_batch, n_param)
+            Per unit of theta; a row with a NaN among what it is made of has NaN.
+        """
         weights, shape = (
             np.asarray(weight, dtype=np.float64),
             (len(self), self._parts.noise_factor.n_partition),
