@@ -11,6 +11,8 @@ from rime_kernels.errors import InputError
 
 Shape = tuple[int | str, ...]
 T = TypeVar("T", bound=np.generic)
+# So few numbers that BLAS adds up their squares in one thread, and sooner than two passes are made.
+_FEW = 8192
 
 
 def array(
@@ -122,3 +124,14 @@ def byte_text(number: float) -> str:
     sizes = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes"))
     size, unit = next((item for item in sizes if number >= item[0]), sizes[-1])
     return f"{number / size:.{0 if number >= 10.0 * size else 1}f}".removesuffix(".0") + f" {unit}"
+
+
+def within_circle(lm: NDArray[np.float64]) -> bool:
+    """Whether l^2 + m^2 < 1 is certain of all directions (..., 2), at the least expense; False for NaN.
+
+    Where all |l| and |m| are below 0.7, or even the squares of all of them together are below 1, as those of
+    a few sources of a small field are.
+    """
+    if lm.size <= _FEW and np.vdot(lm, lm) < 1.0:
+        return True
+    return bool(np.maximum.reduce(lm, axis=None) < 0.7 and np.minimum.reduce(lm, axis=None) > -0.7)

@@ -39,24 +39,25 @@ def residual_of(rows: Rows, sources: Sources, residual: ArrayLike) -> NDArray[np
 
 
 def form_of(
-    rows: Rows, geometry: AntennaGeometry, form: str, extent: float, precision: Precision
+    rows: Rows,
+    geometry: AntennaGeometry,
+    form: str,
+    extent: float,
+    precision: Precision,
+    average: Average | None,
 ) -> tuple[Form, str]:
-    """The form of the phase, and why it was chosen."""
+    """The form of the phase, and why it was chosen; `average` is that of visibilities that are smeared."""
     check.one_of("form", form, ("auto", "factored", "row"))
     if not extent >= 0.0:
         raise InputError(f"extent must be a number of at least 0 (largest |l|, |m|), got {extent}")
-    best, reason = choose_form(geometry, float(rows.chan_freq.max()), extent, precision)
-    if form == "auto" or form == best:
-        return best, reason
-    forced: Form = "row" if form == "row" else "factored"
-    return forced, f"{forced} form: as asked (by itself: {reason})"
-
-
-def smeared_form(average: Average, form: str, chosen: Form, reason: str) -> tuple[Form, str]:
-    """The form where visibilities are averages, given the one asked for and what was chosen without it."""
-    reason = f"{reason}; {average}"
-    if chosen == "row" or average.slot_interval is not None:
+    chosen, reason = choose_form(geometry, float(rows.chan_freq.max()), extent, precision)
+    if form not in ("auto", chosen):
+        forced: Form = "row" if form == "row" else "factored"
+        chosen, reason = forced, f"{forced} form: as asked (by itself: {reason})"
+    if average is None:
         return chosen, reason
+    if chosen == "row" or average.slot_interval is not None:
+        return chosen, f"{reason}; {average}"
     unequal = "rows of one time slot have different intervals"
     if form == "factored":
         raise InputError(f'{unequal}, which form="factored" cannot have; give form="row"')

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import warnings
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 RELEASES = 2
 """Minor releases for which an earlier name works: one that changes in 0.3 goes in 0.5."""
@@ -33,3 +39,16 @@ def warn_renamed(earlier: str, present: str, since: str) -> None:
 def warn_alias(earlier: str) -> None:
     """Warn of an earlier name of this package."""
     warn_renamed(earlier, *ALIASES[earlier])
+
+
+def method_alias(earlier: str, method: Callable[P, T]) -> Callable[P, T]:
+    """The method under an earlier name, which warns."""
+
+    @functools.wraps(method)
+    def called(*args: P.args, **options: P.kwargs) -> T:
+        warn_alias(earlier)
+        return method(*args, **options)
+
+    present = ALIASES[earlier][0].split(".")[-1]
+    called.__doc__ = f"Call `{present}`, which this is the earlier name of; it warns."
+    return called

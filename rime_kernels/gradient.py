@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from rime_kernels.adjoint import Adjoint, of_varied
 from rime_kernels.arrays import Sources
 from rime_kernels.choices import GaussianFrame
-from rime_kernels.deprecation import warn_alias
+from rime_kernels.deprecation import method_alias
 from rime_kernels.jones_beam import JonesBeam
 from rime_kernels.physics import phase
 from rime_kernels.physics.envelope import pull_projections, unit_axes
@@ -100,10 +100,7 @@ class Gradient:
             if values is not None:
                 values[entries] = np.nan
 
-    def spoil(self, entries: NDArray[np.bool_]) -> None:
-        """Call `set_nan`, which this is the earlier name of; it warns."""
-        warn_alias("Gradient.spoil")
-        self.set_nan(entries)
+    spoil = method_alias("Gradient.spoil", set_nan)
 
 
 class Geometry(NamedTuple):

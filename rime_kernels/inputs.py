@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple, TypeVar
@@ -88,14 +89,14 @@ class Variant:
         """Whether kernels over tiles put matrices that stay diagonal into shared memory."""
         return self.diagonal and not self.jones_beam
 
-    @property
+    @functools.cached_property
     def n_stokes(self) -> int:
         """Stokes parameters that are summed."""
         if self.stokes is not None:
             return len(self.stokes)
         return 4 if self.polarised else 1
 
-    @property
+    @functools.cached_property
     def real(self) -> type[np.floating]:
         return np.float32 if self.single else np.float64
 
@@ -195,7 +196,7 @@ def _arrays(
     sources: Sources, template_lm: NDArray[np.float64], scaled_dof: NDArray[np.float64] | None
 ) -> dict[str, NDArray[np.float64]]:
     """What `Inputs` and `Parameters` have in common; what there is none of has one unused element."""
-    n_batch, terms, beam = sources.n_batch, sources.spectral_terms, sources.beam
+    n_batch, terms, beam = len(sources.lm), sources.spectral_terms, sources.beam
     scale, pointing = np.zeros(n_batch), np.zeros((n_batch, 1, 1, 2))
     if isinstance(beam, JonesBeam):
         scale, motion = np.broadcast_to(beam.scale, n_batch), beam.motion
@@ -233,7 +234,7 @@ def registered_profiles(sources: Sources) -> tuple[RegisteredProfile, ...] | Non
 def profile_arrays(sources: Sources) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The last two of `Inputs`, sent with every call."""
     if sources.profile is None or sources.profile_kind is None or not sources.n_profile:
-        return np.zeros((sources.n_batch, 1, 1)), np.zeros(1)
+        return np.zeros((len(sources.lm), 1, 1)), np.zeros(1)
     kinds = numbered(sources.profile_kind, profiles_of(sources.profile_kind.tolist()))
     return sources.profile, kinds.astype(np.float64)
 
@@ -254,7 +255,7 @@ def _template(
     """
     n_template = len(template_lm)
     if scaled_dof is None and not n_template:
-        return np.zeros((sources.n_batch, 1, 1))  # unused, but sent with every call
+        return np.zeros((len(sources.lm), 1, 1))  # unused, but sent with every call
     rows = np.zeros((sources.n_batch, n_template + (scaled_dof is not None), 4))
     if sources.template_scale is not None:
         rows[:, :n_template, 0] = sources.template_scale
@@ -334,11 +335,15 @@ def inputs(
     if sources.n_source == 0:
         sources = _one_without_flux(sources)
     direction = phase.directions(sources.lm)
-    projection = envelope.projections(sources.shape, direction[:, sources.n_point :], frame)
-    made = {"direction": direction, "projection": projection, **_arrays(sources, template_lm, scaled_dof)}
-    first, stop = sources.varied_range
-    arrays = {name: _contiguous(values) for name, values in made.items()}
-    return Inputs(**arrays, first_varied=first, stop_varied=stop)
+    n_source = direction.shape[1]
+    of_shapes = direction[:, n_source - sources.shape.shape[1] :]
+    made = _arrays(sources, template_lm, scaled_dof)
+    made |= {"direction": direction, "projection": envelope.projections(sources.shape, of_shapes, frame)}
+    for name, values in made.items():
+        if not values.flags.carray:  # as the loops are compiled for: contiguous, writable, aligned
+            made[name] = values.copy()
+    first, stop = (0, n_source) if sources.varied is None else sources.varied
+    return Inputs(**made, first_varied=first, stop_varied=stop)
 
 
 def _one_without_flux(sources: Sources) -> Sources:

@@ -2,35 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rime_kernels import checked_inputs
 from rime_kernels.arrays import Sources
 from rime_kernels.compile.call_lock import CALL_LOCK
 from rime_kernels.engine.call_memo import call_memo
 from rime_kernels.gradient import Gradient
-
-
-class Startable(Protocol):
-    """What is asked of a `Rime`."""
-
-    def _start_chi2(
-        self, sources: Sources, scaled_dof: NDArray[np.float64] | None = None
-    ) -> Callable[[], NDArray[np.float64]]:
-        """Begin to work out chi2; the function returned waits for it."""
-
-    def _chi2_and_gradient(
-        self, sources: Sources, scaled_dof: ArrayLike | None
-    ) -> tuple[NDArray[np.float64], Gradient]:
-        """chi2 and its derivatives."""
+from rime_kernels.rime import Rime
 
 
 def chi2_many(
-    rimes: Sequence[Startable],
+    rimes: Sequence[Rime],
     sources: Iterable[Sources],
     scaled_dofs: Iterable[ArrayLike | None] | None = None,
 ) -> list[NDArray[np.float64]]:
@@ -51,29 +36,24 @@ def chi2_many(
     InputError
         As `Rime.chi2`.
     """
+    calls = zip(rimes, sources, scaled_dofs or [None] * len(rimes), strict=True)
+    started, found = [], []
     with CALL_LOCK, call_memo():  # partitions often have the same sources
-        started = []
         try:
-            for rime, batch, scaled_dof in zip(
-                rimes, sources, scaled_dofs or [None] * len(rimes), strict=True
-            ):
-                t = checked_inputs.scaled_dof_of(batch, scaled_dof)
-                started.append((rime._start_chi2(batch, t), batch.invalid(), t))
+            for rime, batch, scaled_dof in calls:
+                started.append(rime.start_chi2(batch, scaled_dof))
         finally:  # also after an error: none may be left running
-            finished = [(finish(), invalid, t) for finish, invalid, t in started]
-    for chi2, invalid, t in finished:
-        if t is not None:
-            chi2 *= t  # the engines divide by it
-        chi2[invalid] = np.nan
-    return [chi2 for chi2, _, _ in finished]
+            for finish in started:
+                found.append(finish())
+    return found
 
 
 def chi2_and_gradient_many(
-    rimes: Sequence[Startable],
+    rimes: Sequence[Rime],
     sources: Iterable[Sources],
     scaled_dofs: Iterable[ArrayLike | None] | None = None,
 ) -> list[tuple[NDArray[np.float64], Gradient]]:
     """`Rime.chi2_and_gradient` of several, one after the other; parameters as those of `chi2_many`."""
     calls = zip(rimes, sources, scaled_dofs or [None] * len(rimes), strict=True)
     with call_memo():
-        return [rime._chi2_and_gradient(batch, scaled_dof) for rime, batch, scaled_dof in calls]
+        return [rime.chi2_and_gradient(batch, scaled_dof) for rime, batch, scaled_dof in calls]

@@ -12,9 +12,10 @@ from rime_kernels.arrays import Rows, Sources
 from rime_kernels.arrays.row_cells import RowCells
 from rime_kernels.choices import Backend, GaussianFrame, Precision
 from rime_kernels.compile.call_lock import CALL_LOCK
-from rime_kernels.deprecation import warn_alias
+from rime_kernels.deprecation import method_alias
 from rime_kernels.derivatives import Derivatives, ShardedDerivatives
 from rime_kernels.engine import Engine, Visibilities
+from rime_kernels.engine.call_memo import call_memo
 from rime_kernels.engine.device_threads import Devices, threads_of
 from rime_kernels.engine.sharded import HeldData, OnShardDone, Ranks, ShardedEngine, ShardShares, Team
 from rime_kernels.engine.smeared import Settings
@@ -23,7 +24,6 @@ from rime_kernels.geometry import Form, row_table, solve_antennas
 from rime_kernels.gradient import Gradient
 from rime_kernels.inputs import Output, check_axes, constants
 from rime_kernels.make_engine import make_engine
-from rime_kernels.many import chi2_and_gradient_many, chi2_many
 from rime_kernels.resident_model import ResidentModel
 from rime_kernels.smearing.average import average_of
 from rime_kernels.smearing.smearing import Smearing
@@ -81,8 +81,7 @@ class Rime:
         Other processes that share the rows with this one, in the same shards; `devices` are those of each.
     held : HeldData, optional
         In place of `vis` and `weight`: each of the `ranks` holds those of its shards. With `ShardShares`,
-        there
-        are no data.
+        there are no data.
     folder : str, optional
         Data as they are computed with lie in files of this folder, which are mapped into memory, and gone
         with the `Rime`: for data that memory has no room for. Default: they are in memory.
@@ -136,21 +135,13 @@ class Rime:
         self.backend, backend_reason = device.resolve(backend)
         geometry = solve_antennas(rows)
         self.closure = geometry.closure
-        self.form, form_reason = checked_inputs.form_of(rows, geometry, form, extent, precision)
-        average = None
-        if smearing is not None:
-            average = average_of(smearing, rows, extent)
-            self.form, form_reason = checked_inputs.smeared_form(average, form, self.form, form_reason)
+        average = None if smearing is None else average_of(smearing, rows, extent)
+        self.form, form_reason = checked_inputs.form_of(rows, geometry, form, extent, precision, average)
         self.reason = f"{backend_reason}; {form_reason}"
         factored, single = self.form == "factored", precision == "single"
         table = row_table(rows.time_index, rows.n_time)
-        settings = Settings(
-            single,
-            factored,
-            gaussian_frame,
-            None if memory_limit is None else check.n_byte("memory_limit", memory_limit),
-            folder,
-        )
+        limit = None if memory_limit is None else check.n_byte("memory_limit", memory_limit)
+        settings = Settings(single, factored, gaussian_frame, limit, folder)
         team = None if devices is None or ranks is not None else Team(threads_of(self.backend, devices))
         self.engine: Engine = make_engine(
             self.backend,
@@ -222,19 +213,17 @@ class Rime:
         with CALL_LOCK:
             self.engine.run_sharded(sources, on_shard_done)
 
-    def predict_apart(self, sources: Sources, keep: OnShardDone) -> None:
-        """Call `predict_sharded`, which this is the earlier name of; it warns."""
-        warn_alias("Rime.predict_apart")
-        self.predict_sharded(sources, keep)
+    predict_apart = method_alias("Rime.predict_apart", predict_sharded)
 
     def residual(self, sources: Sources) -> NDArray[np.complexfloating]:
         """Model minus data, V - D; as `predict` otherwise."""
-        self._need("residual", weight=False)
+        if not self._has_vis:
+            raise _no_data("residual", "vis")
         return self._run(sources, Output.RESIDUAL)
 
     def weighted_residual2(self, sources: Sources) -> NDArray[np.float64]:
         """w |V - D|^2 of each sample, float64 (n_batch, n_row, n_chan, n_corr); as `predict` otherwise."""
-        self._need("weighted_residual2", weight=True)
+        self._check(sources, "weighted_residual2")
         return self._run(sources, Output.WEIGHTED)
 
     def chi2(self, sources: Sources, scaled_dof: ArrayLike | None = None) -> NDArray[np.float64]:
@@ -266,7 +255,8 @@ class Rime:
         InputError
             No data or weights were given, or time or antenna axes are not those of the rows.
         """
-        return chi2_many([self], [sources], [scaled_dof])[0]
+        with CALL_LOCK, call_memo():
+            return self.start_chi2(sources, scaled_dof)()
 
     def chi2_and_gradient(
         self, sources: Sources, scaled_dof: ArrayLike | None = None
@@ -289,7 +279,10 @@ class Rime:
         InputError
             As `chi2`.
         """
-        return chi2_and_gradient_many([self], [sources], [scaled_dof])[0]
+        self._check(sources, "chi2_and_gradient")
+        with call_memo():
+            t = checked_inputs.scaled_dof_of(sources, scaled_dof)
+            return self._derivatives.chi2_and_gradient(sources, t)
 
     def tangent(self, sources: Sources, change: Gradient) -> NDArray[np.complex128]:
         """J v: the exact first-order change of the visibilities with a change v of the sources.
@@ -338,8 +331,7 @@ class Rime:
         InputError
             As `predict`; no weights were given, or r has another shape.
         """
-        self._need("adjoint", weight=True)
-        self._validate(sources)
+        self._validate(sources, "adjoint")
         if not sources.n_batch:
             raise InputError("adjoint needs at least one list of sources, got an empty batch")
         checked = checked_inputs.residual_of(self.rows, sources, residual)
@@ -347,8 +339,7 @@ class Rime:
 
     def information_product(self, sources: Sources, change: Gradient) -> Gradient:
         """Re(J^H W J v), the product of `information` with one change v; as `information` otherwise."""
-        self._need("information_product", weight=True)
-        self._validate(sources)
+        self._validate(sources, "information_product")
         return self._derivatives.information_product(sources, change)
 
     def cache_model(self, sources: Sources, cells: RowCells) -> ResidentModel | None:
@@ -372,16 +363,12 @@ class Rime:
         InputError
             As `predict`; no data or weights were given.
         """
-        self._need("cache_model", weight=True)
-        self._validate(sources)
+        self._validate(sources, "cache_model")
         with CALL_LOCK:
             resident = self.engine.cache_model(sources, cells)
         return None if resident is None else ResidentModel(sources, resident, self._derivatives)
 
-    def keep(self, sources: Sources, cells: RowCells) -> ResidentModel | None:
-        """Call `cache_model`, which this is the earlier name of; it warns."""
-        warn_alias("Rime.keep")
-        return self.cache_model(sources, cells)
+    keep = method_alias("Rime.keep", cache_model)
 
     def information(
         self, sources: Sources, change: Gradient, weight: NDArray[np.floating] | None = None
@@ -409,11 +396,10 @@ class Rime:
         InputError
             As `tangent`; no weights were given, or of another shape; or a batch of several.
         """
-        self._need("information", weight=True)
+        self._validate(sources, "information")
         shape = (self.rows.n_row, self.rows.n_chan, self.rows.n_corr)
         if weight is not None and weight.shape != shape:
             raise InputError(f"weight must have shape {shape}, got {weight.shape}")
-        self._validate(sources)
         return self._derivatives.information(sources, change, weight)
 
     def grouped_information(
@@ -443,23 +429,36 @@ class Rime:
         -------
         GroupedInformation
         """
-        self._need("information", weight=True)
-        self._validate(sources)
+        self._validate(sources, "grouped_information")
         return self._derivatives.grouped_information(sources, change, groups, n_inner, weight)
 
     def plan(self, sources: Sources) -> str:
         """How `chi2` of sources with these shapes would be computed: kernel, memory, slabs, batch."""
-        self._need("a plan", weight=True)
-        self._check(sources)
+        self._check(sources, "a plan")
         with CALL_LOCK:
             return f"{self.reason}; {self.engine.plan(sources)}"
 
-    def _need(self, call: str, *, weight: bool) -> None:
-        if not self._has_vis or (weight and not self._has_weight):
-            wanted = "vis and weight" if weight else "vis"
-            raise InputError(f"{call} needs data: give Rime(..., {wanted}=...)")
+    def start_chi2(
+        self, sources: Sources, scaled_dof: ArrayLike | None = None
+    ) -> Callable[[], NDArray[np.float64]]:
+        """Begin to compute `chi2`; the function returned waits for it. The caller holds `CALL_LOCK`."""
+        self._check(sources, "chi2")
+        t = None if scaled_dof is None else checked_inputs.scaled_dof_of(sources, scaled_dof)
+        finish, invalid = self.engine.start_chi2(sources, t), sources.invalid()
 
-    def _check(self, sources: Sources) -> None:
+        def finished() -> NDArray[np.float64]:
+            chi2 = finish()
+            if t is not None:
+                chi2 *= t  # the engines divide by it
+            chi2[invalid] = np.nan
+            return chi2
+
+        return finished
+
+    def _check(self, sources: Sources, needs_data: str = "") -> None:
+        """Refuse other axes than those of the rows and, for a call that needs data, a `Rime` without any."""
+        if needs_data and not self._has_weight:
+            raise _no_data(needs_data, "vis and weight")
         check_axes(self.rows, self._n_template, sources)
 
     def _run(self, sources: Sources, output: Output) -> Visibilities:
@@ -467,20 +466,10 @@ class Rime:
         with CALL_LOCK:
             return self.engine.run(sources, output)
 
-    def _validate(self, sources: Sources) -> None:
-        self._check(sources)
+    def _validate(self, sources: Sources, needs_data: str = "") -> None:
+        self._check(sources, needs_data)
         checked_inputs.validate_sources(sources)
 
-    def _start_chi2(
-        self, sources: Sources, scaled_dof: NDArray[np.float64] | None = None
-    ) -> Callable[[], NDArray[np.float64]]:
-        self._need("chi2", weight=True)
-        self._check(sources)
-        return self.engine.start_chi2(sources, scaled_dof)
 
-    def _chi2_and_gradient(
-        self, sources: Sources, scaled_dof: ArrayLike | None
-    ) -> tuple[NDArray[np.float64], Gradient]:
-        self._need("chi2_and_gradient", weight=True)
-        self._check(sources)
-        return self._derivatives.chi2_and_gradient(sources, checked_inputs.scaled_dof_of(sources, scaled_dof))
+def _no_data(call: str, wanted: str) -> InputError:
+    return InputError(f"{call} needs data: give Rime(..., {wanted}=...)")

@@ -12,8 +12,7 @@ from biro.distributed.blocks import Blocks, LocalBlocks, Rows
 from biro.distributed.capacity import Remedy, check_disk, check_memory
 from biro.distributed.data_on_ranks import DataOnRanks
 from biro.distributed.ranks import MpiRanks
-from biro.distributed.remote_data import DistributedData
-from biro.distributed.single_process import HasPartitions, alone, ranks_of
+from biro.distributed.single_process import HasData, HasPartitions, alone, ranks_of
 from biro.distributed.start import start
 from rime_kernels.engine.shards import shared_out
 
@@ -36,25 +35,6 @@ class HasBlocks(Protocol):
     @property
     def block_rows(self) -> Sequence[Rows]:
         """Rows of each block."""
-        ...
-
-
-class HasData(Protocol):
-    """A partition."""
-
-    @property
-    def vis(self) -> Any:
-        """Visibilities."""
-        ...
-
-    @property
-    def weight(self) -> Any:
-        """Weights."""
-        ...
-
-    @property
-    def distributed(self) -> DistributedData | None:
-        """What has them, where they are not in the memory of this process."""
         ...
 
 

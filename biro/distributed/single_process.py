@@ -21,6 +21,16 @@ class HasData(Protocol):
     """A partition."""
 
     @property
+    def vis(self) -> Any:
+        """Visibilities."""
+        ...
+
+    @property
+    def weight(self) -> Any:
+        """Weights."""
+        ...
+
+    @property
     def distributed(self) -> DistributedData | None:
         """What has its data; None where they are in the memory of this process."""
         ...

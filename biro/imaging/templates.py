@@ -181,6 +181,11 @@ class ImageShifts:
     bound : BoundModel
     middle : float64 (n_image, 3)
         ICRS unit vectors of the middle of each image.
+
+    Attributes
+    ----------
+    change_any : bool
+        Whether any partition sees other shifts than the model has.
     """
 
     def __init__(self, bound: BoundModel, middle: NDArray[np.float64]) -> None:
@@ -190,7 +195,7 @@ class ImageShifts:
             basis(frame.phase_centre) @ axes.T if frame.phase_centre != bound.origin else None
             for frame in bound.partitions
         ]
-        self._change_any = len(middle) > 0 and any(turn is not None for turn in self._turn)
+        self.change_any = len(middle) > 0 and any(turn is not None for turn in self._turn)
 
     def of(self, i_partition: int, sources: Sources) -> Sources:
         """The sources of a partition with shifts in the tangent plane of its phase centre."""
@@ -223,14 +228,10 @@ class ImageShifts:
 
     def of_all(self, sources: Iterable[Sources]) -> list[Sources]:
         """The sources of all partitions, given in their order, with shifts as from `of`."""
-        if not self._change_any:
-            return list(sources)
         return [self.of(i, of_partition) for i, of_partition in enumerate(sources)]
 
     def pull_back_all(self, sources: Iterable[Sources], gradients: Sequence[Gradient]) -> Sequence[Gradient]:
         """Derivatives of all partitions, each as from `pull_back`."""
-        if not self._change_any:
-            return gradients
         pairs = zip(sources, gradients, strict=True)
         return [self.pull_back(i, of_partition, gradient) for i, (of_partition, gradient) in enumerate(pairs)]
 

@@ -122,11 +122,12 @@ class PartitionEngines:
 
     def sources(self, batch: ThetaBatch) -> list[Sources]:
         """The sources of each partition, shifts of images as its phase centre sees them."""
-        return self.shifts.of_all(batch.sources())
+        sources = batch.sources()
+        return self.shifts.of_all(sources) if self.shifts.change_any else sources
 
     def pull_back(self, batch: ThetaBatch, gradients: Sequence[Gradient]) -> Sequence[Gradient]:
         """Derivatives with respect to the sources as the model has them, from those to `sources`."""
-        return self.shifts.pull_back_all(batch.sources(), gradients)
+        return self.shifts.pull_back_all(batch.sources(), gradients) if self.shifts.change_any else gradients
 
     def predict(self, batch: ThetaBatch) -> list[NDArray[np.complexfloating]]:
         """Model visibilities (n_batch, n_row, n_chan, n_corr) of each partition."""
@@ -186,10 +187,10 @@ class PartitionEngines:
         ----------
         batch : ThetaBatch
         scaled_dofs : sequence of float64 (n_batch,), optional
-            t of each partition; see `NoiseLaw.scaled_dofs`.
+            t of each partition; see `ChiSquaredLikelihood`.
         """
         columns = chi2_many(self.rimes, self.sources(batch), scaled_dofs)
-        chi2 = np.empty((len(batch), len(columns)))
+        chi2 = np.empty((len(batch.theta), len(columns)))
         for i, column in enumerate(columns):
             np.add(column, self.left_out[i], out=chi2[:, i])
         return chi2

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Unpack, cast
 
 import numpy as np
@@ -130,7 +130,7 @@ class Likelihood(FitRemarks, Closing):
         options = (options or EngineOptions()).changed(engine)
         self.share(observation, options.comm)
         check_gains(gains)
-        prepared = PreparedData.of(observation, sky, gains, average, options, partial(_of_sky, gains))
+        prepared = PreparedData.of(observation, sky, gains, average, options, Likelihood)
         self._take(prepared, gains, prepared.models.outer)
 
     def _take(self, prepared: PreparedData, gains: Gains, model: BoundModel) -> None:
@@ -148,8 +148,9 @@ class Likelihood(FitRemarks, Closing):
         self._evaluate(model, seen, treatment, "" if is_full else _HINT)
 
     def __repr__(self) -> str:
+        closures = f"{self.n_data.sum()} closures, " if self.gains == "closures" else ""
         return (
-            f"<Likelihood of {self.observation.source}: {self.n_vis.sum()} visibilities, {self._gains_text()}"
+            f"<Likelihood of {self.observation.source}: {self.n_vis.sum()} visibilities, {closures}"
             f"{self.n_param} parameters; {self.backend}, {self.precision} precision>"
         )
 
@@ -361,7 +362,7 @@ class Likelihood(FitRemarks, Closing):
     def of_few(self) -> Likelihood:
         """The likelihood of some times and channels: about a million visibilities at most."""
         few = thinned(self.observation, N_RESIDUALS)
-        of_few = self._like(few, self.options)
+        of_few = Likelihood(few, self.sky, gains=self.gains, options=self.options)
         of_few.described = self.described
         return of_few
 
@@ -425,7 +426,7 @@ class Likelihood(FitRemarks, Closing):
 
     @cached_property
     def _without_cells(self) -> Likelihood:
-        return self._like(self.observation, self.options)
+        return Likelihood(self.observation, self.sky, gains=self.gains, options=self.options)
 
     @cached_property
     def _gain_solver(self) -> InnerGainLikelihood | None:
@@ -445,23 +446,3 @@ class Likelihood(FitRemarks, Closing):
 
         def __getattr__(self, name: str) -> object:
             return by_earlier_name(self, name)
-
-    def _gains_text(self) -> str:
-        return f"{self.n_data.sum()} closures, " if self.gains == "closures" else ""
-
-    def _like(
-        self, observation: Observation, options: EngineOptions, average: Average = "none"
-    ) -> Likelihood:
-        """The likelihood of the same model and treatment of gains."""
-        return _of_sky(self.gains, self.sky, observation, options, average)
-
-
-def _of_sky(
-    gains: Gains,
-    sky: SkyModel,
-    observation: Observation,
-    options: EngineOptions,
-    average: Average = "none",
-) -> Likelihood:
-    """The likelihood of a model with a treatment of gains."""
-    return Likelihood(observation, sky, gains=gains, average=average, options=options)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from biro.beams.loading import beam_of
 from biro.choices import Gains
@@ -22,15 +22,6 @@ from biro.models.bound.model import BoundModel
 from biro.models.components.beam_cube import AntennaBeams, BeamCube
 from biro.models.components.noise import SPLITS
 from biro.observation.observation import Observation
-
-
-class LikelihoodOfSky(Protocol):
-    """Makes the likelihood of a model with a treatment of gains."""
-
-    def __call__(
-        self, sky: SkyModel, observation: Observation, options: EngineOptions, average: Average = "none"
-    ) -> ComparableLikelihood:
-        """The likelihood of this model."""
 
 
 @dataclass(frozen=True)
@@ -105,9 +96,11 @@ class PreparedData:
         gains: Gains,
         average: Average,
         options: EngineOptions,
-        like: LikelihoodOfSky,
+        likelihood: Callable[..., ComparableLikelihood],
     ) -> PreparedData:
         """Read, split and reduce the data, choose the precision, and make the engines.
+
+        `likelihood` makes a likelihood of the same sky, by which choices are measured: `biro.Likelihood`.
 
         Raises
         ------
@@ -130,7 +123,7 @@ class PreparedData:
         def of_this_sky(
             data: Observation, options: EngineOptions, average: Average = "none"
         ) -> ComparableLikelihood:
-            return like(sky, data, options, average)
+            return likelihood(data, sky, gains=gains, average=average, options=options)
 
         if options.precision == "auto":
             options, reason = with_chosen_precision(observation, options, of_this_sky)

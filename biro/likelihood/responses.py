@@ -73,11 +73,11 @@ class Responses:
         draw = np.random.default_rng(0).random((1, full.n_param))
         outer = full.prior_transform(draw)[:, inner.of_outer]
         ones = full.at(inner.theta(np.repeat(outer, n, axis=0), np.eye(n)))
-        without = next(full.at(inner.theta(outer, np.zeros((1, n)))).sources())
+        without = full.at(inner.theta(outer, np.zeros((1, n)))).sources()[0]
         largest = max(part.vis.size for part in self.partitions)
         step = int(np.clip(KEPT // (64 * largest), 1, _AT_ONCE))
         self.groups = [
-            part for group in disjoint_sources(without, next(ones.sources())) for part in group.parts(step)
+            part for group in disjoint_sources(without, ones.sources()[0]) for part in group.parts(step)
         ]
 
     def at(self, outer: Array, weights: Sequence[Array] | None = None) -> ResponsesAt:

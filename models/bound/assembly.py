@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import NamedTuple, Protocol, TypeAlias, cast
+from typing import NamedTuple, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,12 +28,10 @@ from biro.models.bound.si_values import (
 from biro.models.bound.slots import ResolvedSlots
 from biro.models.bound.source_arrays import (
     BeamScale,
-    Brightness,
-    FaradayRotation,
     PointingErrors,
-    Shapes,
-    SpectralTerms,
-    Template,
+    brightness,
+    shapes,
+    spectral_terms,
 )
 from biro.models.bound.source_layout import SourceLayout
 from biro.models.components.direction import Centre
@@ -42,38 +40,6 @@ from rime_kernels.gradient import Gradient
 from rime_kernels.jones_beam import JonesBeam
 
 Array = NDArray[np.float64]
-
-
-class SourceGradient(Protocol):
-    """Derivatives of a number with respect to the arrays of `Sources`: float64, with the shapes of these.
-
-    `rime_kernels.Gradient` has them of chi-squared.
-    """
-
-    @property
-    def lm(self) -> Array: ...
-    @property
-    def stokes(self) -> Array: ...
-    @property
-    def spectral_terms(self) -> Array: ...
-    @property
-    def shape(self) -> Array: ...
-    @property
-    def profile(self) -> Array | None: ...
-    @property
-    def beam_scale(self) -> Array | None: ...
-    @property
-    def pointing(self) -> Array | None: ...
-    @property
-    def turn(self) -> Array | None: ...
-    @property
-    def template_scale(self) -> Array | None: ...
-    @property
-    def template_shift(self) -> Array | None: ...
-    @property
-    def antenna_terms(self) -> NDArray[np.complex128] | None: ...
-    @property
-    def faraday(self) -> Array | None: ...
 
 
 Key: TypeAlias = tuple[int, int, int, int, int, int]
@@ -108,6 +74,11 @@ class SourceAssembly:
     start : float, s
         The first time of all data.
     partitions : sequence of PartitionInputs
+
+    Attributes
+    ----------
+    values : SIValues
+        The numbers that the sources are made of.
     """
 
     def __init__(
@@ -119,17 +90,17 @@ class SourceAssembly:
         start: float,
         partitions: Sequence[PartitionInputs],
     ) -> None:
-        self._values = values = SIValues(resolved)
+        self.values = values = SIValues(resolved)
         self._memory = ReusedMemory()
         knots = list(dict.fromkeys(each.knots for each in partitions))
         self._stokes = [
-            fold_constants(resolved, values, partial(Brightness, layout, knots=one)) for one in knots
+            fold_constants(resolved, values, partial(brightness, layout, knots=one)) for one in knots
         ]
         dopplers = list(dict.fromkeys(each.doppler for each in partitions))
         self._terms = [
-            fold_constants(resolved, values, partial(SpectralTerms, layout, doppler=one)) for one in dopplers
+            fold_constants(resolved, values, partial(spectral_terms, layout, doppler=one)) for one in dopplers
         ]
-        self._shape = fold_constants(resolved, values, partial(Shapes, layout))
+        self._shape = fold_constants(resolved, values, partial(shapes, layout))
         self._profile_kind = layout.profiles.kind if layout.profiles.kind.size else None
         self._profile = (
             fold_constants(resolved, values, partial(SourceProfiles, layout.profiles))
@@ -138,10 +109,13 @@ class SourceAssembly:
         )
         self._faraday: ArrayOfValues | None = None
         if layout.turned.any():
-            self._faraday = fold_constants(resolved, values, partial(FaradayRotation, layout))
+            turning = partial(IndexedValues, slots=layout.faraday, offset=layout.faraday_offset)
+            self._faraday = fold_constants(resolved, values, turning)
         self._spectral_form = layout.spectral_form
         self._template = (
-            fold_constants(resolved, values, partial(Template, layout)) if layout.image.size else None
+            fold_constants(resolved, values, partial(IndexedValues, slots=layout.image))
+            if layout.image.size
+            else None
         )
         self._moves_template = layout.moves_image
         self._ref_freq, self._log_spectrum = layout.ref_freq, layout.log_spectrum
@@ -168,7 +142,7 @@ class SourceAssembly:
             for slots in (None if one is None else one.turns_in_beam(resolved) for one in terms)
         ]
         self._varied = None if self._beam_varies else _varied(layout.owners, resolved)
-        keys: list[Key] = [
+        self._partitions: list[Key] = [
             (
                 frames.index(each.frame),
                 pointings.index(each.pointing),
@@ -179,8 +153,6 @@ class SourceAssembly:
             )
             for each in partitions
         ]
-        # What a partition has of each, and whether it is the last one that has them.
-        self._partitions = [(key, key not in keys[i + 1 :]) for i, key in enumerate(keys)]
 
     @property
     def has_antenna_terms(self) -> bool:
@@ -195,15 +167,11 @@ class SourceAssembly:
         errors = [self._scale, *[one for one in self._pointings if one is not None]]
         return any(one is not None for one in self._turns) or not all(isinstance(x, Constant) for x in errors)
 
-    def values(self, theta: Array) -> Array:
-        """All numbers that the sources are made of, in SI units, (n_batch, n_value)."""
-        return self._values.of(theta)
-
     def positions(self, values: Array) -> list[Array]:
         """Direction cosines (n_batch, n_source, 2) in each distinct frame."""
         return self._positions(values)
 
-    def sources(self, values: Array) -> Iterator[Sources]:
+    def sources(self, values: Array) -> list[Sources]:
         """The sources of each partition; partitions with the same sources share one object.
 
         They must not be written into."""
@@ -215,19 +183,18 @@ class SourceAssembly:
         template = self._template(values) if self._template is not None else None
         faraday = None if self._faraday is None else self._faraday(values)
         shift = template[..., 1:] if template is not None and self._moves_template else None
-        made: dict[tuple[int, ...], Sources] = {}
+        made: dict[Key, Sources] = {}
         jones = [None if antennas is None else antennas(values) for antennas in self._antennas]
-        for key, is_last in self._partitions:
-            found = made.pop(key, None)
-            if found is None:
-                found = Sources.unchecked(
+        for key in self._partitions:
+            if key not in made:
+                made[key] = Sources.unchecked(
                     lm[key[0]],
                     stokes[key[4]],
                     self._ref_freq,
                     terms[key[5]],
                     self._log_spectrum,
                     shape[key[0]],
-                    self._beam(values, scale, key),
+                    None if scale is None else self._beam(values, scale, key),
                     polarised=self._polarised,
                     template_scale=template[..., 0] if template is not None else None,
                     template_shift=shift,
@@ -238,9 +205,7 @@ class SourceAssembly:
                     faraday=faraday,
                     varied=self._varied,
                 )
-            if not is_last:
-                made[key] = found
-            yield found
+        return [made[key] for key in self._partitions]
 
     def push_forward(self, values: Array, change: Array) -> Iterator[Gradient]:
         """The changes of the sources of each partition with changes of theta: the derivative of `sources`.
@@ -250,7 +215,7 @@ class SourceAssembly:
         values : float64 (n_change, n_value) or (1, n_value)
         change : float64 (n_change, n_param)
         """
-        changes = self._values.push_forward(change)
+        changes = self.values.push_forward(change)
 
         def pushed(function: ArrayOfValues | None) -> Array | None:
             return None if function is None else function.push_forward(values, changes)
@@ -265,7 +230,7 @@ class SourceAssembly:
         faraday = pushed(self._faraday)
         shift = template[..., 1:] if template is not None and self._moves_template else None
         jones = [None if one is None else one.push_forward(values, changes) for one in self._antennas]
-        for (i_frame, i_pointing, i_terms, _, i_knots, i_doppler), _ in self._partitions:
+        for i_frame, i_pointing, i_terms, _, i_knots, i_doppler in self._partitions:
             yield Gradient(
                 lm[i_frame],
                 stokes[i_knots],
@@ -281,7 +246,7 @@ class SourceAssembly:
                 faraday=faraday,
             )
 
-    def pull_back(self, values: Array, gradients: Iterable[SourceGradient], weight: Array) -> Array:
+    def pull_back(self, values: Array, gradients: Iterable[Gradient], weight: Array) -> Array:
         """Derivatives with respect to theta, (n_batch, n_param): the adjoint of `sources`.
 
         Parameters
@@ -291,11 +256,11 @@ class SourceAssembly:
         weight : float64 (n_batch, n_partition)
             Factors of the derivatives of each partition before they are summed.
         """
-        into = np.zeros((len(values), self._values.n_free))
+        into = np.zeros((len(values), self.values.n_free))
         lm, sums = self._positions.zeros(len(values)), dict[ArrayOfValues, Array]()
         by_pa = np.zeros((*lm.shape[:2], self._turned.n_shape))
         of_antennas: dict[PartitionTerms, NDArray[np.complex128]] = {}
-        for (key, _), gradient, factor in zip(self._partitions, gradients, weight.T, strict=True):
+        for key, gradient, factor in zip(self._partitions, gradients, weight.T, strict=True):
             lm[key[0]] += factor[:, None, None] * gradient.lm
             by_pa[key[0]] += factor[:, None] * gradient.shape[..., 2]
             for step, slopes in self._steps(key, gradient):
@@ -316,7 +281,7 @@ class SourceAssembly:
             step.pull_back(values, slopes, into)
         for antennas, by_jones in of_antennas.items():
             antennas.pull_back(values, by_jones, into)
-        return self._values.pull_back(into)
+        return self.values.pull_back(into)
 
     def _times(self, slopes: NDArray[np.complex128], factor: Array) -> NDArray[np.complex128]:
         """Derivatives with respect to matrices times the factor of each entry of the batch."""
@@ -325,7 +290,7 @@ class SourceAssembly:
         np.multiply(slopes[..., None].view(np.float64), by, out=product[..., None].view(np.float64))
         return product
 
-    def _steps(self, key: Key, gradient: SourceGradient) -> Iterator[tuple[ArrayOfValues, Array]]:
+    def _steps(self, key: Key, gradient: Gradient) -> Iterator[tuple[ArrayOfValues, Array]]:
         """Functions that made the arrays of a partition, and the derivatives to each array; no positions."""
         _, i_pointing, i_terms, _, i_knots, i_doppler = key
         yield self._stokes[i_knots], gradient.stokes
@@ -348,9 +313,7 @@ class SourceAssembly:
             if turns is not None and gradient.turn is not None:
                 yield turns, gradient.turn
 
-    def _beam(self, values: Array, scale: Array | None, key: Key) -> Beam | JonesBeam | None:
-        if self._kind is None or scale is None:
-            return None
+    def _beam(self, values: Array, scale: Array, key: Key) -> Beam | JonesBeam:
         _, i_pointing, i_terms, i_beam, *_ = key
         errors, turns, beam = self._pointings[i_pointing], self._turns[i_terms], self._beams[i_beam]
         pointing = errors(values) if errors is not None else None

@@ -113,6 +113,10 @@ class Interpolated:
         found += self._share * (self._after(values) - found)
         return found
 
+    def push_forward(self, values: Array, changes: Array) -> Array:
+        """Changes between the knots, from those of the values."""
+        return self(changes)
+
     def pull_back(self, values: Array, slopes: Array, into: Array) -> None:
         """Derivatives with respect to the values at the knots."""
         self._before.pull_back(values, slopes * (1.0 - self._share), into)

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
-_WORTH_IT = 1 << 13
+LARGE = 1 << 13
+"""Elements from which on an array is worth it."""
 
 
 class ReusedMemory:
@@ -32,7 +33,7 @@ class ReusedMemory:
     def empty(self, *shape: int) -> Array:
         """A float64 array of this shape, whose elements are anything."""
         size = math.prod(shape)
-        if size < _WORTH_IT:
+        if size < LARGE:
             return np.empty(shape)
         with self._lock:
             if self._block.size < size or sys.getrefcount(self._block) > self._alone:

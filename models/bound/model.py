@@ -15,7 +15,7 @@ from biro.models.bound.antenna_terms.jones import gains_of
 from biro.models.bound.antenna_terms.log_gains import LogGains, log_gains
 from biro.models.bound.antenna_terms.noise_terms import NoiseTerms
 from biro.models.bound.antenna_terms.reach import Reach, reach_of
-from biro.models.bound.assembly import PartitionInputs, SourceAssembly, SourceGradient
+from biro.models.bound.assembly import PartitionInputs, SourceAssembly
 from biro.models.bound.instrument_layout import InstrumentLayout
 from biro.models.bound.jones_beams import PartitionBeam, check_reach, partition_beams
 from biro.models.bound.light_curves import KnotTable, brightness_tables, knot_tables
@@ -24,16 +24,14 @@ from biro.models.bound.per_partition import PerPartition
 from biro.models.bound.positions.checks import largest_displacement
 from biro.models.bound.positions.places import PositionFrame
 from biro.models.bound.positions.prior_range import TAIL, PriorRange
-from biro.models.bound.prior.checks import AboveHorizon, Check, UserCondition, split_orders
 from biro.models.bound.prior.constrained import ConstrainedPrior
-from biro.models.bound.prior.implied import Implied
+from biro.models.bound.prior.implied import checks_of
 from biro.models.bound.prior.unconstrained import Unconstrained
 from biro.models.bound.shapes.checks import check_functions
 from biro.models.bound.slots import ModelSlots, numbers_of
 from biro.models.bound.source_layout import SourceLayout
 from biro.models.bound.theta_batch import BoundParts, ThetaBatch
 from biro.models.components.beam_cube import AntennaBeams, BeamCube
-from biro.models.components.constraint import Condition
 from biro.models.components.partition_view import PartitionView, SampledTimes
 from biro.models.components.sky import SkyDescription
 from biro.models.components.toml_text import to_toml
@@ -113,12 +111,17 @@ class BoundModel:
         self._range = PriorRange(self._layout, self._resolved, self.origin)
         extents = [self._range.extent(partition) for partition in partitions]
         self._extent = [min(1.0, extent + by) for extent, by in zip(extents, moved, strict=True)]
-        self._frames = [self._frame(partition) for partition in partitions]
-        self._doppler = [self._doppler_of(partition) for partition in partitions]
+        moves = bool(self._layout.moving.size)
+        self._frames = [
+            PositionFrame(partition.phase_centre, float(partition.time.mean()) if moves else None)
+            for partition in partitions
+        ]
+        self._doppler = [self._layout.doppler(partition) for partition in partitions]
         self._start = min(float(partition.time.min()) for partition in partitions)
         self._assembly = self._assemble(range(len(partitions)))
         self._single = {0: self._assembly} if len(partitions) == 1 else {}  # of one partition each
-        found = self._find_checks()
+        on_sky = self._on_sky if max(self._extent) > _NEAR_HORIZON else None
+        found = checks_of(self._layout, self._instrument, self._resolved, model.constraints, on_sky)
         check_alone(self._resolved, *found)
         self._prior = ConstrainedPrior(self._resolved, *found)
         self.log_constraint_mass = self._prior.log_mass
@@ -132,11 +135,7 @@ class BoundModel:
         self.noise_correlation = None if correlation is None else PerPartition(self._resolved, correlation)
         if self._layout.has_functions:
             middle = self.sources(self.prior_transform(np.full((1, self.n_param), 0.5)), 0)
-            n, longest = middle.n_profile, max(partition.longest for partition in partitions)
-            assert middle.profile is not None
-            assert middle.profile_kind is not None
-            own = self.source_names[-n:], middle.profile_kind, middle.shape[0, -n:], middle.profile[0]
-            check_functions(*own, longest)
+            check_functions(self.source_names, middle, max(partition.longest for partition in partitions))
         if self._beams:
             self._check_reach()
 
@@ -226,11 +225,11 @@ class BoundModel:
         if i_partition not in self._single:
             self._single[i_partition] = self._assemble([i_partition])
         assembly = self._single[i_partition]
-        (shared,) = assembly.sources(assembly.values(self.at(theta).wrapped))
+        (shared,) = assembly.sources(assembly.values.of(self.at(theta).wrapped))
         return shared.copy()
 
-    def sources_of_all(self, theta: ArrayLike) -> Iterator[Sources]:
-        """The sources of one partition after the other, as `sources` has them, with less work.
+    def sources_of_all(self, theta: ArrayLike) -> list[Sources]:
+        """The sources of each partition, as `sources` has them, with less work.
 
         What does not depend on the partition is worked out once. The arrays are shared between
         partitions, and those that do not depend on theta with other calls: nobody may write into them.
@@ -238,39 +237,11 @@ class BoundModel:
         return self.at(theta).sources()
 
     def push_forward(self, theta: ArrayLike, change: ArrayLike) -> Iterator[Gradient]:
-        """How sources change with theta, one partition after the other: the derivative of `sources_of_all`.
-
-        Parameters
-        ----------
-        theta : float64 (n_change, n_param), or one vector for all changes
-        change : float64 (n_change, n_param) or (n_param,)
-            Of theta, in its units.
-
-        Returns
-        -------
-        iterator of Gradient
-            Changes of the arrays of the sources, (n_change, ...), for `Rime.tangent`; noise does not count.
-        """
+        """The derivative of `sources_of_all` along a change of theta: `ThetaBatch.push_forward`."""
         return self.at(theta).push_forward(self._batch(change))
 
-    def pull_back(
-        self, theta: ArrayLike, gradients: Iterable[SourceGradient], weight: ArrayLike = 1.0
-    ) -> Array:
-        """Derivatives with respect to theta from those to the sources: the adjoint of `sources_of_all`.
-
-        Parameters
-        ----------
-        theta : float64 (n_batch, n_param) or (n_param,)
-        gradients : iterable of SourceGradient
-            For each partition, the derivatives of a number with respect to its sources.
-        weight : float or float64 (n_batch, n_partition)
-            What the numbers of each partition are multiplied by before they are summed.
-
-        Returns
-        -------
-        float64 (n_batch, n_param)
-            Per unit of theta; a row with a NaN among what it is made of has NaN.
-        """
+    def pull_back(self, theta: ArrayLike, gradients: Iterable[Gradient], weight: ArrayLike = 1.0) -> Array:
+        """The adjoint of `sources_of_all`, float64 (n_batch, n_param): `ThetaBatch.pull_back`."""
         return self.at(theta).pull_back(gradients, weight)
 
     def pull_back_noise(self, by_factor: Array, by_dof: Array | None = None) -> Array:
@@ -465,23 +436,6 @@ class BoundModel:
         ]
         return SourceAssembly(self._layout, self._instrument, self._resolved, self.origin, self._start, each)
 
-    def _frame(self, partition: PartitionView) -> PositionFrame:
-        time = float(partition.time.mean()) if self._layout.moving.size else None
-        return PositionFrame(partition.phase_centre, time)
-
-    def _doppler_of(self, partition: PartitionView) -> tuple[float, ...] | None:
-        """Frequencies of the data over those in the frame of each source's line; None where all are 1."""
-        frames = set(self._layout.frames) - {""}
-        if not frames:
-            return None
-        if partition.doppler is None:
-            raise ModelError(
-                f"velocity_frame: the frequency frame of partition {partition.label!r} is unknown; remove "
-                "velocity_frame"
-            )
-        factor = {frame: partition.doppler(frame) for frame in frames} | {"": 1.0}
-        return tuple(factor[frame] for frame in self._layout.frames)
-
     def _check_reach(self) -> None:
         """Refuse sources that may leave the grid of a beam; its width and pointing are at their middle."""
         if not self.source_names:
@@ -493,35 +447,9 @@ class BoundModel:
             lm = self._range.places(partition, _TAIL_OF_BEAM)[0]
             check_reach(beam, lm, self._layout.seen, self._layout.names, partition.label)
 
-    def _find_checks(self) -> tuple[list[Check], list[list[int]]]:
-        implied = Implied(self._resolved)
-        implied.shapes(self._layout)
-        for bounds in self._layout.bounds:
-            implied.limit(*bounds)
-        for fraction, table in self._layout.fractions:
-            for key, slots in zip(fraction.keys, table.T[1:], strict=True):
-                for slot in slots if key in fraction.bounds else ():
-                    implied.limit(int(slot), *fraction.bounds[key])
-        for slot in self._instrument.positive:
-            implied.limit(slot, 0.0, np.inf, above_low=True)
-        for slot in self._instrument.not_negative:
-            implied.limit(slot, 0.0, np.inf)
-        for slot, low, high in self._instrument.limited:
-            implied.limit(slot, low, high)
-        implied.constraints(self.model.constraints)
-        chains, orders = split_orders(self._resolved, implied.orders)
-        checks: list[Check] = [*implied.limits, *orders]
-        positions = self._layout.position
-        if max(self._extent) > _NEAR_HORIZON:
-            checks.append(AboveHorizon(self._on_sky, self._resolved.parameters_of(positions)))
-        names = self.parameter_names
-        checks += [UserCondition(c, names) for c in self.model.constraints if isinstance(c, Condition)]
-        if any(isinstance(c, Condition) for c in self.model.constraints) and not names:
-            raise ModelError("constraints: a function needs parameters, but the model has none")
-        return checks, chains
-
     def _on_sky(self, theta: Array) -> NDArray[np.bool_]:
         finite = [
-            np.isfinite(lm).all(axis=(1, 2)) for lm in self._assembly.positions(self._assembly.values(theta))
+            np.isfinite(lm).all(axis=(1, 2))
+            for lm in self._assembly.positions(self._assembly.values.of(theta))
         ]
         return np.asarray(np.logical_and.reduce(finite))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.models.bound.scatter import Scatter
+from biro.models.bound.si_values import Scatter
 from biro.models.bound.slots import ResolvedSlots
 
 Array = NDArray[np.float64]

@@ -13,9 +13,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.models.bound.memory import ReusedMemory
-from biro.models.bound.scatter import Scatter
+from biro.models.bound.memory import LARGE, ReusedMemory
 from biro.models.bound.slots import Form, ResolvedSlots
+from rime_kernels.arrays.slices import as_slice
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -40,6 +40,33 @@ class ArrayOfValues(Protocol):
 
         `slopes`, shaped like the array, are the derivatives of a number with respect to the array.
         """
+
+
+class Scatter:
+    """The adjoint of `take` along the second axis: what was taken is added to where it came from.
+
+    Parameters
+    ----------
+    index : int (n,)
+        Where each element was taken from; those of at least `size` are dropped.
+    size : int
+    """
+
+    def __init__(self, index: Index, size: int) -> None:
+        used = np.flatnonzero(index < size)
+        order = np.argsort(index[used], kind="stable")
+        taken = used[order]
+        # Elements that came from one place stand side by side, and are summed as one run.
+        places, self._starts = np.unique(index[taken], return_index=True)
+        self._is_sum = places.size < taken.size
+        self._n_place, self._taken, self._places = places.size, as_slice(taken), as_slice(places)
+
+    def add(self, into: NDArray[np.float64], elements: NDArray[np.float64]) -> None:
+        """into[:, index] += elements, where places may be there several times; (n_batch, n) elements."""
+        if not self._n_place:
+            return
+        taken = elements[:, self._taken]
+        into[:, self._places] += np.add.reduceat(taken, self._starts, axis=1) if self._is_sum else taken
 
 
 class SIValues:
@@ -96,7 +123,8 @@ class SIValues:
 
     def of(self, theta: Array) -> Array:
         """The values, float64 (n_batch, n_value), SI units, for theta (n_batch, n_param)."""
-        values = self._memory.empty(theta.shape[0], self.n_free + self._constants.size)
+        shape = len(theta), self.n_free + self._constants.size
+        values = np.empty(shape) if shape[0] * shape[1] < LARGE else self._memory.empty(*shape)
         if self._is_sum:
             values[:, : self.n_free] = self._sums(theta) + self._offset
         else:
@@ -125,31 +153,67 @@ class SIValues:
 
 
 class IndexedValues:
-    """One array (n_batch, *shape) whose every element is a value.
+    """One array (n_batch, *shape) whose every element is offset + scale * value.
 
     Parameters
     ----------
     values : SIValues
     slots : int, any shape
+    scale, offset : float64, of the shape of `slots`, optional
+        Default: 1 and 0.
     """
 
-    def __init__(self, values: SIValues, slots: Index) -> None:
+    def __init__(
+        self, values: SIValues, slots: Index, scale: Array | None = None, offset: Array | None = None
+    ) -> None:
         self._index = values.index(slots)
         self._memory = ReusedMemory()
         self._back = Scatter(self._index.reshape(-1), values.n_free)
+        self._scale = None if scale is None or (scale == 1).all() else scale
+        self._offset = None if offset is None or not offset.any() else offset
 
-    def __call__(self, values: Array) -> Array:
-        array = self._memory.empty(values.shape[0], *self._index.shape)
-        # Every index is valid; the mode "raise" would fill a second array first.
-        return values.take(self._index, axis=1, out=array, mode="clip")
+    def __call__(self, values: Array, *, with_offset: bool = True) -> Array:
+        n = len(values)
+        if n * self._index.size < LARGE:
+            array = values.take(self._index, axis=1)
+        else:
+            # Every index is valid; the mode "raise" would fill a second array first.
+            array = self._memory.empty(n, *self._index.shape)
+            values.take(self._index, axis=1, out=array, mode="clip")
+        if self._scale is not None:
+            array *= self._scale
+        if with_offset and self._offset is not None:
+            array += self._offset
+        return array
 
     def push_forward(self, values: Array, changes: Array) -> Array:
         """Changes of these elements, from the changes of the values."""
-        return self(changes)
+        return self(changes, with_offset=False)
 
     def pull_back(self, values: Array, slopes: Array, into: Array) -> None:
         """Derivatives (n_batch, *shape), summed over all elements that were gathered from the same value."""
+        if self._scale is not None:
+            slopes = slopes * self._scale
         self._back.add(into, slopes.reshape(len(into), self._index.size))
+
+
+class SumOfValues:
+    """The sum of two arrays of values."""
+
+    def __init__(self, first: IndexedValues, second: IndexedValues) -> None:
+        self._first, self._second = first, second
+
+    def __call__(self, values: Array) -> Array:
+        return self._first(values) + self._second(values)
+
+    def push_forward(self, values: Array, changes: Array) -> Array:
+        """Changes of the sum."""
+        return self._first.push_forward(values, changes) + self._second.push_forward(values, changes)
+
+    def pull_back(self, values: Array, slopes: Array, into: Array) -> None:
+        """Derivatives with respect to the sum are those with respect to both."""
+        self._first.pull_back(values, slopes, into)
+        self._second.pull_back(values, slopes, into)
 
 
 class Constant:

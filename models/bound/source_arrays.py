@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from biro.models.bound.instrument_layout import PointingSlots
 from biro.models.bound.light_curves import Interpolated, KnotTable
-from biro.models.bound.si_values import IndexedValues, SIValues
+from biro.models.bound.si_values import ArrayOfValues, IndexedValues, SIValues, SumOfValues
 from biro.models.bound.slots import ZERO
 from biro.models.bound.source_layout import SourceLayout
 from biro.models.components.beam import AnyBeam
@@ -20,13 +20,25 @@ Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 
 
-class Brightness:
+def brightness(layout: SourceLayout, values: SIValues, knots: KnotTable | None = None) -> ArrayOfValues:
     """Stokes I, Q, U, V, Jy (n_batch, n_time, n_source, 4)."""
+    given = IndexedValues(values, layout.stokes) if knots is None else Interpolated(values, knots)
+    return Brightness(layout, values, given) if layout.fractions or layout.weights else given
 
-    def __init__(self, layout: SourceLayout, values: SIValues, knots: KnotTable | None = None) -> None:
-        self._stokes: IndexedValues | Interpolated = (
-            IndexedValues(values, layout.stokes) if knots is None else Interpolated(values, knots)
-        )
+
+class Brightness:
+    """Stokes I, Q, U, V where some follow from I, or where parts of a source share its flux.
+
+    Parameters
+    ----------
+    layout : SourceLayout
+    values : SIValues
+    stokes : IndexedValues or Interpolated
+        What the model has of each source.
+    """
+
+    def __init__(self, layout: SourceLayout, values: SIValues, stokes: IndexedValues | Interpolated) -> None:
+        self._stokes = stokes
         self._fractions = [StokesByFraction(fraction, table, values) for fraction, table in layout.fractions]
         self._shares = FluxShares(layout, values) if layout.weights else None
 
@@ -43,7 +55,7 @@ class Brightness:
 
     def push_forward(self, values: Array, changes: Array) -> Array:
         """Changes of I, Q, U, V with those of the values."""
-        found = self._stokes(changes)
+        found = self._stokes.push_forward(values, changes)
         if self._fractions:
             intensity = self._stokes(values)[..., 0]
             for fraction in self._fractions:
@@ -145,7 +157,9 @@ class FluxShares:
         slopes[:, :, self._rows] = of_parts * self._share(values)
 
 
-class SpectralTerms:
+def spectral_terms(
+    layout: SourceLayout, values: SIValues, doppler: tuple[float, ...] | None = None
+) -> ArrayOfValues:
     """Terms in the kernels' form (n_batch, n_source, 4, n_term).
 
     Parameters
@@ -155,76 +169,41 @@ class SpectralTerms:
     doppler : tuple of float, optional
         Of each source, what the centre and the width of its line, the first two terms, are multiplied by.
     """
-
-    def __init__(
-        self, layout: SourceLayout, values: SIValues, doppler: tuple[float, ...] | None = None
-    ) -> None:
-        self._terms = IndexedValues(values, layout.terms)
-        self._plus = IndexedValues(values, layout.term_plus) if (layout.term_plus != ZERO).any() else None
-        scale, offset = layout.term_scale, layout.term_offset
-        if doppler is not None:
-            by = np.ones(scale.shape)
-            by[..., :2] = np.array(doppler)[:, None, None]
-            scale, offset = scale * by, offset * by
-        self._scale = None if (scale == 1).all() else scale
-        self._offset = offset if offset.any() else None
-
-    def __call__(self, values: Array) -> Array:
-        terms = self._terms(values)
-        if self._scale is not None:
-            terms *= self._scale
-        if self._offset is not None:
-            terms += self._offset
-        if self._plus is not None:
-            terms += self._plus(values)
+    scale, offset = layout.term_scale, layout.term_offset
+    if doppler is not None:
+        by = np.ones(scale.shape)
+        by[..., :2] = np.array(doppler)[:, None, None]
+        scale, offset = scale * by, offset * by
+    terms = IndexedValues(values, layout.terms, scale, offset)
+    if not (layout.term_plus != ZERO).any():
         return terms
-
-    def push_forward(self, values: Array, changes: Array) -> Array:
-        """Changes of the terms with those of the values."""
-        terms = self._terms(changes)
-        if self._scale is not None:
-            terms *= self._scale
-        if self._plus is not None:
-            terms += self._plus(changes)
-        return terms
-
-    def pull_back(self, values: Array, slopes: Array, into: Array) -> None:
-        """Derivatives with respect to the spectral terms in the form in which the model has them."""
-        self._terms.pull_back(values, slopes if self._scale is None else slopes * self._scale, into)
-        if self._plus is not None:
-            self._plus.pull_back(values, slopes, into)
+    return SumOfValues(terms, IndexedValues(values, layout.term_plus))
 
 
-class FaradayRotation:
-    """RM, lambda0^2, width and scatter, (n_batch, n_source, 4): `Sources.faraday`."""
-
-    def __init__(self, layout: SourceLayout, values: SIValues) -> None:
-        self._turning, self._offset = IndexedValues(values, layout.faraday), layout.faraday_offset
-
-    def __call__(self, values: Array) -> Array:
-        return np.asarray(self._turning(values) + self._offset)
-
-    def push_forward(self, values: Array, changes: Array) -> Array:
-        """Changes of these numbers; the offset has none."""
-        return self._turning(changes)
-
-    def pull_back(self, values: Array, slopes: Array, into: Array) -> None:
-        """Add the derivatives with respect to the values, from those with respect to the result."""
-        self._turning.pull_back(values, slopes, into)
+def shapes(layout: SourceLayout, values: SIValues) -> ArrayOfValues:
+    """emaj, emin, pa, rad (n_batch, n_gaussian + n_profile, 3)."""
+    given = IndexedValues(values, layout.shape)
+    by_ratio, blurred = np.flatnonzero(layout.by_ratio), np.flatnonzero(layout.blur != ZERO)
+    if not by_ratio.size and not blurred.size:
+        return given
+    blur = IndexedValues(values, layout.blur[blurred, None])
+    return Shapes(given, as_slice(by_ratio) if by_ratio.size else None, blurred, blur)
 
 
 class Shapes:
-    """emaj, emin, pa, rad (n_batch, n_gaussian + n_profile, 3).
+    """Shapes of which some second axes are ratios, and some are convolved with a circle.
 
     Convolved with a circle of width w, both axes e of a Gaussian become hypot(e, w).
     """
 
-    def __init__(self, layout: SourceLayout, values: SIValues) -> None:
-        self._shape = IndexedValues(values, layout.shape)
-        rows = np.flatnonzero(layout.by_ratio)
-        self._by_ratio = as_slice(rows) if rows.size else None
-        self._blurred = np.flatnonzero(layout.blur != ZERO)
-        self._blur = IndexedValues(values, layout.blur[self._blurred, None])
+    def __init__(
+        self,
+        shape: IndexedValues,
+        by_ratio: slice | Index | None,
+        blurred: Index,
+        blur: IndexedValues,
+    ) -> None:
+        self._shape, self._by_ratio, self._blurred, self._blur = shape, by_ratio, blurred, blur
 
     def __call__(self, values: Array) -> Array:
         shape = self._unblurred(values)
@@ -270,24 +249,6 @@ class Shapes:
             slopes[:, rows, 0] += given[:, rows, 1] * by_emin
             slopes[:, rows, 1] = given[:, rows, 0] * by_emin
         self._shape.pull_back(values, slopes, into)
-
-
-class Template:
-    """Factors and shifts of the images (n_batch, n_image, 3)."""
-
-    def __init__(self, layout: SourceLayout, values: SIValues) -> None:
-        self._template = IndexedValues(values, layout.image)
-
-    def __call__(self, values: Array) -> Array:
-        return self._template(values)
-
-    def push_forward(self, values: Array, changes: Array) -> Array:
-        """Changes of the factors of the images."""
-        return self._template(changes)
-
-    def pull_back(self, values: Array, slopes: Array, into: Array) -> None:
-        """Add the derivatives with respect to the values, from those with respect to the result."""
-        self._template.pull_back(values, slopes, into)
 
 
 class BeamScale:

@@ -6,18 +6,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.models.bound.light_curves import LightCurve
-from biro.models.bound.positions.motion import MotionSlots, limits_of, motion_slots, moving
-from biro.models.bound.shapes.parts import GAUSSIAN, POINT, PROFILE, ROUND, Combination, Weight, parts
+from biro.models.bound.positions.motion import limits_of, moving
+from biro.models.bound.shapes.parts import POINT, PROFILE, ROUND, SourceSlots, parts
 from biro.models.bound.shapes.profiles import FIRST_REGISTERED, ProfileTables
 from biro.models.bound.slots import ZERO, ModelSlots
 from biro.models.bound.spectrum_slots import SpectrumSlots, Term
 from biro.models.bound.spectrum_slots import tables as of_terms
 from biro.models.components.fractions import FRACTIONS, Fraction
-from biro.models.components.light_curve import Times
 from biro.models.components.partition_view import PartitionView
 from biro.models.components.shapes.shaped import ShapedSource, ValueLimits
 from biro.models.components.sky import SkyDescription
-from biro.models.components.source import DIMENSIONS, LOCAL, GaussianSource, Source, si_value
+from biro.models.components.source import Source, si_value
 from biro.models.components.spectrum import STOKES
 from biro.models.errors import ModelError
 from biro.models.quantities import units
@@ -146,7 +145,20 @@ class SourceLayout:
                     f"GHz, partition {partition.label!r} {freq.min():g} .. {freq.max():g} GHz; add knots"
                 )
 
-    def _brightness(self, tables: list[_SourceSlots]) -> None:
+    def doppler(self, partition: PartitionView) -> tuple[float, ...] | None:
+        """Frequencies of the data over those in the frame of each source's line; None where all are 1."""
+        frames = set(self.frames) - {""}
+        if not frames:
+            return None
+        if partition.doppler is None:
+            raise ModelError(
+                f"velocity_frame: the frequency frame of partition {partition.label!r} is unknown; remove "
+                "velocity_frame"
+            )
+        factor = {frame: partition.doppler(frame) for frame in frames} | {"": 1.0}
+        return tuple(factor[frame] for frame in self.frames)
+
+    def _brightness(self, tables: list[SourceSlots]) -> None:
         lengths = {
             len(s): (table.name, k)
             for table in tables
@@ -190,69 +202,20 @@ class SourceLayout:
         self.faraday, self.faraday_offset = faraday.slot, faraday.offset
 
 
-def _parts(source: Source, ref_freq: float | None, slots: ModelSlots) -> list[_SourceSlots]:
-    table = _SourceSlots(source, ref_freq, slots)
+def _parts(source: Source, ref_freq: float | None, slots: ModelSlots) -> list[SourceSlots]:
+    table = SourceSlots(source, ref_freq, slots)
     return parts(table, source, slots) if isinstance(source, ShapedSource) else [table]
 
 
-def _has_angle(table: _SourceSlots) -> bool:
+def _has_angle(table: SourceSlots) -> bool:
     """Whether a source looks different when it is turned."""
     return table.shape[0] != table.shape[1] or table.kind not in ROUND
 
 
-def _curve(source: int, table: _SourceSlots) -> LightCurve:
+def _curve(source: int, table: SourceSlots) -> LightCurve:
     """The knots of a source; what has one value has the same at all knots."""
     assert table.times is not None
     stokes = np.full((len(table.times), len(STOKES)), ZERO, dtype=np.int64)
     for key, found in table.stokes.items():
         stokes[:, STOKES.index(key)] = found
     return LightCurve(source, table.times, table.between, stokes)
-
-
-class _SourceSlots:
-    """The slots of one source."""
-
-    kind: str = ""
-    shape: list[int]
-    by_ratio: bool = False
-    turns: bool = False
-    local: bool = False
-    blur: int = ZERO
-    numbers: tuple[Combination, ...] = ()
-    weight: Weight | None = None
-
-    def __init__(self, source: Source, ref_freq: float | None, slots: ModelSlots) -> None:
-        self.name, self.owner, self.seen = source.name, source.name, source.beam
-        self.rank = GAUSSIAN if isinstance(source, GaussianSource) else POINT
-        self.limits: list[tuple[int, ValueLimits]] = []
-        self.by_offset = source.ra is None
-        keys = ("east", "north") if self.by_offset else ("ra", "dec")
-        self.position = [self._one(source, key, slots) for key in keys]
-        self.motion: MotionSlots | None = motion_slots(source, slots)
-        self.stokes = {
-            key: slots.add_series(self.name, key, series, units.FLUX) for key, series in source.light_curves()
-        }
-        self.times: Times | None = source.times
-        self.between: str = source.between or "linear"
-        self.fractions = {
-            fraction: tuple(self._one(source, key, slots) for key in fraction.keys)
-            for fraction in FRACTIONS
-            if getattr(source, fraction.keys[0]) is not None
-        }
-        self.spectrum = SpectrumSlots(source, ref_freq, slots)
-        if isinstance(source, ShapedSource | GaussianSource):
-            self.local = source.frame == LOCAL
-        if isinstance(source, GaussianSource):
-            self._shape(source, slots)
-
-    def _one(self, source: Source, key: str, slots: ModelSlots) -> int:
-        return slots.add(self.name, key, getattr(source, key), DIMENSIONS[key])
-
-    def _shape(self, source: GaussianSource, slots: ModelSlots) -> None:
-        self.by_ratio = source.ratio is not None
-        if source.fwhm is not None:
-            fwhm = self._one(source, "fwhm", slots)
-            self.shape = [fwhm, fwhm, ZERO]
-            return
-        second = "ratio" if self.by_ratio else "emin"
-        self.shape = [self._one(source, key, slots) for key in ("emaj", second, "pa")]

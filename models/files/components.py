@@ -13,7 +13,7 @@ import numpy as np
 from biro.models.bound.positions.bearing import bearing
 from biro.models.bound.si_values import SIValues, fold_constants
 from biro.models.bound.slots import ModelSlots, ResolvedSlots
-from biro.models.bound.source_arrays import Brightness, Shapes, SpectralTerms
+from biro.models.bound.source_arrays import brightness, shapes, spectral_terms
 from biro.models.bound.source_layout import SourceLayout
 from biro.models.components.direction import Centre, lm_to_radec, radec_to_lm
 from biro.models.components.source import LOCAL, PHASE_CENTRE, GaussianSource, PointSource
@@ -217,12 +217,12 @@ def _evaluate(model: SkyModel, layout: SourceLayout, resolved: ResolvedSlots) ->
     position = resolved.base[layout.position]
     stokes, terms, shape = (
         fold_constants(resolved, SIValues(resolved), partial(make, layout))(np.zeros((1, 0)))[0]
-        for make in (Brightness, SpectralTerms, Shapes)
+        for make in (brightness, spectral_terms, shapes)
     )
     stokes = stokes[0]
     ellipses = [(float(emaj), float(emin), float(pa)) for emaj, emin, pa in shape]
     n_point = len(layout.names) - len(ellipses)
-    shapes = [*[None] * n_point, *ellipses]
+    shape_of = [*[None] * n_point, *ellipses]
     local = [*[True] * n_point, *(layout.is_local | ~layout.has_angle)]
     for i, name in enumerate(layout.names):
         ra, dec = position[i]
@@ -236,7 +236,7 @@ def _evaluate(model: SkyModel, layout: SourceLayout, resolved: ResolvedSlots) ->
             terms=tuple(_trimmed(row) for row in terms[i]),
             log_spectrum=bool(layout.log_spectrum[i]),
             ref_freq=float(layout.ref_freq[i]) if terms[i].any() else None,
-            shape=shapes[i],
+            shape=shape_of[i],
             frame=LOCAL if local[i] else PHASE_CENTRE,
         )
 

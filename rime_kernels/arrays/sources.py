@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from rime_kernels import check
 from rime_kernels.arrays.antenna_terms import AntennaTerms
 from rime_kernels.arrays.beam import Beam
-from rime_kernels.arrays.circle import within_circle
-from rime_kernels.deprecation import warn_alias
+from rime_kernels.deprecation import method_alias
 from rime_kernels.errors import InputError
 from rime_kernels.jones_beam import JonesBeam
 from rime_kernels.physics.form_codes import N_FORM, N_OWN, POWER_LAW
@@ -210,7 +209,7 @@ class Sources:
             A NaN is not counted: it makes the result NaN by itself.
         """
         bad = np.zeros(self.n_batch, dtype=bool)
-        if not within_circle(self.lm):
+        if not check.within_circle(self.lm):
             bad |= np.any(self.lm[..., 0] ** 2 + self.lm[..., 1] ** 2 > 1.0, axis=-1)
         for axis in (self.shape[..., 0], self.shape[..., 1]) if self.shape.size else ():
             if not np.minimum.reduce(axis, axis=None) >= 0.0:
@@ -221,10 +220,7 @@ class Sources:
             bad |= self.beam.scale < 0.0
         return bad
 
-    def impossible(self) -> NDArray[np.bool_]:
-        """Call `invalid`, which this is the earlier name of; it warns."""
-        warn_alias("Sources.impossible")
-        return self.invalid()
+    impossible = method_alias("Sources.impossible", invalid)
 
     @property
     def n_batch(self) -> int:

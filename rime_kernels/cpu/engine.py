@@ -40,6 +40,7 @@ _MAX_TASKS = 256
 _MANY_TASKS = 64
 _TERM_SHARE = 12
 _SUMS = (Output.CHI2, Output.LOG)
+_variant = functools.lru_cache(maxsize=64)(Variant)
 
 
 class CpuEngine:
@@ -58,13 +59,12 @@ class CpuEngine:
     ) -> None:
         self._single, self._factored = single, factored
         self._frame, self._memory_limit, self._template_lm = frame, memory_limit, fixed.template_lm
+        self._inputs_key = frame, fixed.template_lm.tobytes()
         real = np.float32 if single else np.float64
         self._shape = fixed.uvw.shape[0], fixed.chan_freq.size, fixed.matrix.shape[0]
-        self._matrix = fixed.matrix
-        self._n_antenna, self._chan_freqs = fixed.antenna_uvw.shape[1], [fixed.chan_freq]
-        self._lanes = lanes = make_lanes(fixed, n_lanes(real), factored, folder)
-        self._nodes = one_node(lanes)
-        self._beam_lanes = BeamLanes(lanes, real)
+        self._n_antenna = fixed.antenna_uvw.shape[1]
+        lanes = make_lanes(fixed, n_lanes(real), factored, folder)
+        self._take_lanes(lanes, fixed.chan_freq)
         # Lanes beyond the last channel or time are computed and thrown away.
         self._use = np.prod(self._shape[:2]) / (len(lanes.row) * lanes.chan.size)
         self._tasks: dict[tuple[int, int], NDArray[np.int64]] = {}
@@ -81,14 +81,23 @@ class CpuEngine:
         """An engine at other coordinates and frequencies that shares the data of this one."""
         # A shallow copy: data and maps of correlations are those of this engine, in one piece of memory.
         other = copy.copy(self)
-        other._lanes, other._nodes, other._chan_freqs = lanes, one_node(lanes), [chan_freq]
-        other._beam_lanes = BeamLanes(lanes, np.float32 if self._single else np.float64)
+        other._take_lanes(lanes, chan_freq)
         return other
+
+    def _take_lanes(self, lanes: Lanes, chan_freq: NDArray[np.float64]) -> None:
+        self._lanes, self._beam_lanes = lanes, BeamLanes(lanes, np.float32 if self._single else np.float64)
+        self._take_nodes(one_node(lanes), [chan_freq])
+
+    def _take_nodes(self, nodes: Nodes, chan_freqs: list[NDArray[np.float64]]) -> None:
+        self._nodes, self._chan_freqs = nodes, chan_freqs
+        # nu/c of all nodes, (n_freq n_block, n)
+        self._scale = nodes.scale.reshape(-1, self._lanes.scale.shape[1])
+        self._scale_key = self._scale.shape, self._scale.tobytes()
 
     def smeared(self, nodes: Nodes, chan_freqs: list[NDArray[np.float64]]) -> CpuEngine:
         """An engine whose V is the mean over nodes; it has no use for what is computed `by_node`."""
         other = copy.copy(self)
-        other._nodes, other._chan_freqs = nodes, chan_freqs
+        other._take_nodes(nodes, chan_freqs)
         return other
 
     @staticmethod
@@ -96,18 +105,22 @@ class CpuEngine:
         """Whether the loops compute V at one node only: with Jones beams, and templates that move."""
         return isinstance(sources.beam, JonesBeam) or sources.template_shift is not None
 
-    def run(self, sources: Sources, output: Output) -> Visibilities:
+    def run(
+        self, sources: Sources, output: Output, scaled_dof: NDArray[np.float64] | None = None
+    ) -> Visibilities:
         """V, residual or weighted square, (n_batch, n_row, n_chan, n_corr); or chi2 (n_batch,)."""
-        return self._run(sources, output, None)
-
-    def _run(self, sources: Sources, output: Output, scaled_dof: NDArray[np.float64] | None) -> Visibilities:
         shared_beam, parameters, variant = self._parameters(sources, scaled_dof)
         n_batch, n_source = parameters.direction.shape[:2]
-        tasks, step = self._tasks_of(n_source), self._batch_step(variant, n_source, n_batch)
+        tasks = self._tasks_of(n_source)
         jones = self._jones(sources, variant)
+        step = self._batch_step(variant, n_source, n_batch, len(tasks))
         # Each part of the batch writes to its own entries: nothing is joined afterwards.
-        result = self._result(n_batch, variant, output)
-        beams = beams_of(self._matrix, sources, n_source, self._beam_lanes)
+        shape = (n_batch,) if output in _SUMS else (n_batch, *self._shape)
+        kind = np.float64 if output in (*_SUMS, Output.WEIGHTED) else variant.complex
+        result: Visibilities = np.empty(shape, kind)
+        beams = None
+        if isinstance(sources.beam, JonesBeam):
+            beams = beams_of(self._matrix, sources, n_source, self._beam_lanes)
         for start in range(0, n_batch, step):
             part = parameters.batch(start, start + step) if step < n_batch else parameters
             terms = None if jones is None else jones.batch(start, start + step)
@@ -154,16 +167,16 @@ class CpuEngine:
         parameters = memoised_within_call(
             "inputs",
             (sources, scaled_dof),
-            lambda: inputs(sources, self._frame, self._template_lm, scaled_dof),
-            (self._frame, self._template_lm.tobytes()),
+            functools.partial(inputs, sources, self._frame, self._template_lm, scaled_dof),
+            self._inputs_key,
         )
         # The beam is in the antennas' voltages only where pointing errors are of antennas.
         if parameters.pointing.shape[2] != self._n_antenna:  # a sky without sources has no beam either
             beam = NO_BEAM
         shifted = sources.template_shift is not None
-        variant = Variant(
+        variant = _variant(
             self._single, self._factored, beam, _is_polarised(sources), shifted, scaled_dof is not None,
-            registered_profiles(sources),
+            None if sources.profile is None else registered_profiles(sources),
         )  # fmt: skip
         return shared_beam, parameters, variant
 
@@ -171,7 +184,7 @@ class CpuEngine:
         self, sources: Sources, scaled_dof: NDArray[np.float64] | None
     ) -> Callable[[], NDArray[np.float64]]:
         """Compute chi2, or the sum of logarithms, (n_batch,), at once; gives a function that returns it."""
-        chi2 = self._run(sources, Output.CHI2 if scaled_dof is None else Output.LOG, scaled_dof)
+        chi2 = self.run(sources, Output.CHI2 if scaled_dof is None else Output.LOG, scaled_dof)
         return lambda: chi2
 
     def start_adjoint(
@@ -206,7 +219,7 @@ class CpuEngine:
         jones = self._jones(sources, variant)
         n_jones = 0 if jones is None else places(jones, tasks)[1] * jones.jones.shape[2] * 8
         n_place = n_places(tasks, parameters.stokes.shape[1]) * len(self._chan_freqs)
-        step = self._batch_step(variant, n_source, n_batch, n_place, n_jones)
+        step = self._batch_step(variant, n_source, n_batch, len(self._tasks_of(n_source)), n_place, n_jones)
         # An empty batch runs once, too, so that the result has its shapes.
         parts = []
         for start in range(0, max(1, n_batch), step):
@@ -225,23 +238,23 @@ class CpuEngine:
         """How chi2 of such sources is computed, in words."""
         variant = Variant(self._single, self._factored, beam_codes(sources)[1], _is_polarised(sources))
         n_source = max(1, sources.n_source)
-        step = self._batch_step(variant, n_source, sources.n_batch)
-        lanes = self._lanes
+        n_task, lanes = len(self._tasks_of(n_source)), self._lanes
+        step = self._batch_step(variant, n_source, sources.n_batch, n_task)
         return (
             f"{lanes.chan.shape[1]} lanes along {lanes.axis}, {100 * self._use:.0f} % of them used; "
-            f"batch of {sources.n_batch} in steps of {step}, {len(self._tasks_of(n_source))} tasks each"
+            f"batch of {sources.n_batch} in steps of {step}, {n_task} tasks each"
         )
 
     def _batch_step(
-        self, variant: Variant, n_source: int, n_batch: int, n_place: int = 0, n_jones: int = 0
+        self, variant: Variant, n_source: int, n_batch: int, n_task: int, n_place: int = 0, n_jones: int = 0
     ) -> int:
         """Entries of the batch in one pass.
 
-        Their tasks sum brightnesses in `n_place` places, and each lane `n_jones` numbers for antennas.
+        Their n_task tasks sum brightnesses in `n_place` places, and each lane `n_jones` numbers for antennas.
         """
         n_bright = variant.n_stokes * n_source * (self._scale.size + n_place * self._lanes.chan.shape[1])
         n_jones *= self._lanes.chan.shape[1]
-        bytes_each = 8 * (n_bright + n_jones + len(self._tasks_of(n_source)))
+        bytes_each = 8 * (n_bright + n_jones + n_task)
         # The limit of a user may only lower the budget.
         budget = MEMORY_BUDGET if self._memory_limit is None else min(MEMORY_BUDGET, self._memory_limit)
         return max(1, min(n_batch, budget // bytes_each))
@@ -252,16 +265,6 @@ class CpuEngine:
         if (n_term, n_freq) not in self._tasks:
             self._tasks[n_term, n_freq] = make_tasks(self._lanes, n_term, _MAX_TASKS // n_freq)
         return self._tasks[n_term, n_freq]
-
-    @property
-    def _scale(self) -> NDArray[np.float64]:
-        """nu/c, (n_block, n), or of all nodes, (n_freq n_block, n)."""
-        return self._nodes.scale.reshape(-1, self._lanes.scale.shape[1])
-
-    def _result(self, n_batch: int, variant: Variant, output: Output) -> Visibilities:
-        if output in _SUMS:
-            return np.empty(n_batch)
-        return np.empty((n_batch, *self._shape), np.float64 if output is Output.WEIGHTED else variant.complex)
 
     def _run_part(
         self, inputs: Inputs, beams: CpuBeams | None, shared_beam: int, variant: Variant,
@@ -298,7 +301,7 @@ class CpuEngine:
             make_spectra(variant.single)(shared_beam, inputs, self._scale, spectra)
             return spectra
 
-        given = shared_beam, variant, self._scale.shape, self._scale.tobytes()
+        given = shared_beam, variant, self._scale_key
         # Engines with the same inputs and channels share spectra within one call.
         return memoised_within_call("spectra", (inputs,), make, given)
 

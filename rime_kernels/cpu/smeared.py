@@ -81,7 +81,7 @@ class CpuSmearedRows:
     def chi2(self, sources: Sources, scaled_dof: NDArray[np.float64] | None) -> NDArray[np.float64]:
         """chi2, or the sum of logarithms, float64 (n_batch,)."""
         if not CpuEngine.by_node(sources):
-            return self._smeared.start_chi2(sources, scaled_dof)()
+            return self._smeared.run(sources, Output.CHI2 if scaled_dof is None else Output.LOG, scaled_dof)
         return self._chi2(self.mean(sources) - self._fixed.vis, scaled_dof)[0]
 
     def adjoint(

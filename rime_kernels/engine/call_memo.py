@@ -14,13 +14,15 @@ _thread = threading.local()
 
 @contextmanager
 def call_memo() -> Iterator[None]:
-    """Within, `memoised_within_call` remembers what this thread has made."""
-    before = getattr(_thread, "made", None)
+    """Within, `memoised_within_call` remembers what this thread has made, until the outermost one ends."""
+    if getattr(_thread, "made", None) is not None:
+        yield
+        return
     _thread.made = {}
     try:
         yield
     finally:
-        _thread.made = before
+        _thread.made = None
 
 
 def memoised_within_call(

@@ -205,6 +205,7 @@ def finished(pulled: Adjoint, chi2: float, of_dof: float | None, n_template: int
 
 def _entries(sources: Sources, step: int) -> Iterator[tuple[slice, Sources]]:
     """So many entries of the batch at a time."""
-    for start in range(0, sources.n_batch, step):
-        entries = slice(start, min(start + step, sources.n_batch))
-        yield entries, sources.entries(entries.start, entries.stop)
+    n_batch = sources.n_batch
+    for start in range(0, n_batch, step):
+        entries = slice(start, min(start + step, n_batch))
+        yield entries, sources if n_batch <= step else sources.entries(entries.start, entries.stop)

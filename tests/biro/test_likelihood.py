@@ -279,8 +279,8 @@ def test_every_partition_is_begun_before_the_first_is_waited_for(tmp_path, monke
         finish = begin(self, *given)
         return lambda: (order.append("waited for"), finish())[1]
 
-    begin = Rime._start_chi2
-    monkeypatch.setattr(Rime, "_start_chi2", start)
+    begin = Rime.start_chi2
+    monkeypatch.setattr(Rime, "start_chi2", start)
     assert likelihood.chi2(theta).tolist() == expected.tolist()
     assert order == ["begun", "begun", "waited for", "waited for"]
 

@@ -22,7 +22,7 @@ from biro.models import (
 )
 from biro.models.bound.memory import ReusedMemory
 from biro.models.bound.model import BoundModel
-from biro.models.bound.positions.tangent_planes import SourceDirections, TangentPlanes
+from biro.models.bound.positions.places import SourceDirections, TangentPlanes
 from rime_kernels import Sources
 
 MakeView = Callable[..., PartitionView]

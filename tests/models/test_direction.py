@@ -8,7 +8,7 @@ from astropy.coordinates import Angle, SkyCoord
 from astropy.wcs import WCS
 
 from biro.models import ModelError
-from biro.models.bound.positions.tangent_planes import TangentPlanes
+from biro.models.bound.positions.places import TangentPlanes
 from biro.models.components.direction import lm_to_radec, parse_direction
 
 CENTRES = [(0.5236, 0.5236), (3.2686, 0.0358), (6.28, -1.4), (0.01, 1.5707)]

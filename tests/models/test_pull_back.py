@@ -26,7 +26,7 @@ from biro.models import (
     Uniform,
 )
 from biro.models.bound.model import BoundModel
-from biro.models.bound.scatter import Scatter
+from biro.models.bound.si_values import Scatter
 from rime_kernels import Sources
 
 MakeView = Callable[..., PartitionView]

@@ -7,7 +7,7 @@ import pytest
 
 import rime_kernels
 from rime_kernels import Beam, InputError, Rows, Sources, stokes_to_corr
-from rime_kernels.arrays.circle import within_circle
+from rime_kernels.check import within_circle
 
 
 def rows(**changes: Any) -> Rows:

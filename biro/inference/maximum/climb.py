@@ -8,13 +8,13 @@ SciPy's L-BFGS-B in a thread of its own, and the calls of all threads are answer
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biro.inference.maximum.differences import ERROR, curvature, sigmas, step_lengths
-from biro.inference.maximum.objective import Objective, wrapped_difference
+from biro.inference.maximum.objective import Objective, Outcome, wrapped_difference
 from biro.inference.maximum.saddles import curvature_modes
 from biro.inference.target.batching import BatchingPool, ask
 
@@ -29,14 +29,6 @@ MEMORY = 30
 """Steps from which L-BFGS-B estimates the curvature.
 
 More parameters than that are first scaled by their errors, fewer by the curvature."""
-
-
-class _Outcome(Protocol):
-    """What is used of SciPy's `OptimizeResult`."""
-
-    fun: float
-    x: Array
-    nit: int
 
 
 def climb(objective: Objective, theta: Array) -> tuple[Array, Array, NDArray[np.int64]]:
@@ -210,7 +202,7 @@ def _minimise(
     from scipy import optimize
 
     # SciPy's stubs know no function that returns its gradient too.
-    minimize: Callable[..., _Outcome] = optimize.minimize
+    minimize: Callable[..., Outcome] = optimize.minimize
     by = [np.ones(y.shape[1])] * len(y) if factors is None else factors
 
     def from_one_start(given: tuple[Array, Array]) -> tuple[float, Array, bool]:

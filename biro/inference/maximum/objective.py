@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,6 +16,15 @@ BATCH = 256
 """Parameter vectors in one call, at most."""
 FAR = 1e30
 """Minus the log-posterior where it is -inf: line searches want a number."""
+
+
+class Outcome(Protocol):
+    """What is used of SciPy's `OptimizeResult`; `population` is that of differential evolution."""
+
+    fun: float
+    x: Array
+    nit: int
+    population: Array
 
 
 class Objective:

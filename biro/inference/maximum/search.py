@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import differential_evolution
 
 from biro.errors import LikelihoodError
+from biro.inference.maximum.objective import Outcome
 from biro.inference.target.checked import Target
 from biro.inference.target.protocol import Watch
 
@@ -20,15 +20,6 @@ _N_SEARCH, _N_CONVERGE = 80, 200
 """Generations of differential evolution, at most: searching, then converging."""
 EDGE = 1e-12
 """Points stay this far inside of the unit cube, where unbounded priors are finite."""
-
-
-class _Outcome(Protocol):
-    """What is used of SciPy's `OptimizeResult`."""
-
-    fun: float
-    x: NDArray[np.float64]
-    population: NDArray[np.float64]
-    nit: int
 
 
 def search(target: Target, seed: int, watch: Watch | None = None) -> tuple[NDArray[np.float64], float]:
@@ -56,12 +47,12 @@ def search(target: Target, seed: int, watch: Watch | None = None) -> tuple[NDArr
         values = target.log_likelihood_of_unit(inside_cube(columns.T))
         return -np.where(np.isfinite(values), values, worst)
 
-    def after_generation(intermediate_result: _Outcome) -> None:
+    def after_generation(intermediate_result: Outcome) -> None:
         if watch is not None:
             watch(-float(intermediate_result.fun))
 
     # SciPy's stubs know no vectorized costs.
-    minimise: Callable[..., _Outcome] = differential_evolution
+    minimise: Callable[..., Outcome] = differential_evolution
     common = {
         "bounds": [(0.0, 1.0)] * n_param,
         "mutation": (0.4, 0.9),

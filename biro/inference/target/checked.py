@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from functools import cached_property
 
 import numpy as np
@@ -14,6 +15,7 @@ from biro.inference.target.protocol import SampledLikelihood, gives_both, integr
 from biro.models.quantities.parameter import Column
 
 log = logging.getLogger(__name__)
+Array = NDArray[np.float64]
 _FROM_ZERO = ("noise.rho", "noise.smoothing", "noise.systematic", "noise.additive")
 
 
@@ -32,6 +34,8 @@ class Target:
         Parameters whose prior spans exactly one period, so that its two ends are one point.
     lower, period : float64 (n_param,)
         Lower end of the prior and length of the period where a parameter wraps (0 and 1 elsewhere).
+    log_prior_and_likelihood : function of theta
+        Log prior density and log-likelihood, (n_batch,) each; both are -inf outside the prior.
 
     Raises
     ------
@@ -41,6 +45,10 @@ class Target:
 
     def __init__(self, likelihood: SampledLikelihood) -> None:
         self.likelihood = likelihood
+        # A likelihood that gives both in one call checks them itself.
+        self.log_prior_and_likelihood: Callable[[Array], tuple[Array, Array]] = (
+            likelihood.log_prior_and_likelihood if gives_both(likelihood) else self._one_after_the_other
+        )
         self.n_param = len(likelihood.parameters)
         if self.n_param == 0:
             if integrates(likelihood):
@@ -56,6 +64,7 @@ class Target:
             ends = likelihood.prior_transform(np.array([np.zeros(self.n_param), np.ones(self.n_param)]))
             span = ends[1] - ends[0]
             self.wraps: NDArray[np.bool_] = np.abs(span - period) <= 1e-9 * period
+        self._any_wraps = bool(self.wraps.any())
         known = np.isfinite(ends) & ~self.wraps
         # Noise that is not there: no prior cuts off what cannot be below 0.
         known[0] &= ~((ends[0] == 0.0) & [p.name.startswith(_FROM_ZERO) for p in likelihood.parameters])
@@ -74,7 +83,7 @@ class Target:
             for p, low, high in zip(self.likelihood.parameters, *self._ends, strict=True)
         )
 
-    def log_likelihood(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
+    def log_likelihood(self, theta: Array) -> Array:
         """Log-likelihood (n_batch,) of theta (n_batch, n_param); finite or -inf.
 
         Raises
@@ -84,31 +93,23 @@ class Target:
         """
         return self._checked("log_likelihood", self.likelihood.log_likelihood(theta), theta)
 
-    def log_prior(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
+    def log_prior(self, theta: Array) -> Array:
         """Log prior density (n_batch,), -inf outside the prior; checked as the log-likelihood is."""
         return self._checked("log_prior", self.likelihood.log_prior(theta), theta)
 
-    def log_posterior(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
+    def log_posterior(self, theta: Array) -> Array:
         """Log prior density plus log-likelihood (n_batch,), -inf outside the prior; checked alike."""
         log_prior, log_likelihood = self.log_prior_and_likelihood(theta)
         return log_prior + log_likelihood
 
-    def log_prior_and_likelihood(
-        self, theta: NDArray[np.float64]
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Log prior density and log-likelihood, (n_batch,) each; both are -inf outside the prior.
-
-        A likelihood that gives both in one call checks them itself.
-        """
-        if gives_both(self.likelihood):
-            return self.likelihood.log_prior_and_likelihood(theta)
+    def _one_after_the_other(self, theta: Array) -> tuple[Array, Array]:
         log_prior, log_likelihood = self.log_prior(theta), np.full(len(theta), -np.inf)
         inside = np.flatnonzero(np.isfinite(log_prior))
         if inside.size:
             log_likelihood[inside] = self.log_likelihood(theta[inside])
         return log_prior, log_likelihood
 
-    def log_likelihood_of_unit(self, unit: NDArray[np.float64]) -> NDArray[np.float64]:
+    def log_likelihood_of_unit(self, unit: Array) -> Array:
         """Log-likelihood at points of the unit cube (n_batch, n_param); -inf where a constraint fails."""
         theta = self.theta(unit)
         value = np.full(len(theta), -np.inf)
@@ -118,20 +119,20 @@ class Target:
             value[inside] = self.log_likelihood(theta[inside])
         return value
 
-    def theta(self, unit: NDArray[np.float64]) -> NDArray[np.float64]:
+    def theta(self, unit: Array) -> Array:
         """Parameters of points of the unit cube, (n_batch, n_param)."""
         return np.asarray(self.likelihood.prior_transform(unit), dtype=np.float64)
 
-    def wrapped(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
+    def wrapped(self, theta: Array) -> Array:
         """Theta with the parameters that wrap moved into the range of their prior."""
-        if not self.wraps.any():
+        if not self._any_wraps:
             return theta
         moved = self.lower + np.mod(theta - self.lower, self.period)
         # np.mod of a tiny negative number is the period itself
         moved = np.where(moved >= self.lower + self.period, self.lower, moved)
         return np.where(self.wraps, moved, theta)
 
-    def outside(self, theta: NDArray[np.float64]) -> str:
+    def outside(self, theta: Array) -> str:
         """Why the prior does not allow a point (n_param,): the first parameter beyond its limits, as a text.
 
         It is "" where none is, so that a constraint forbids the point. Parameters that wrap have no limits.
@@ -155,9 +156,7 @@ class Target:
                 n_nan,
             )
 
-    def _checked(
-        self, name: str, value: NDArray[np.float64], theta: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
+    def _checked(self, name: str, value: Array, theta: Array) -> Array:
         value = np.asarray(value)
         if value.shape != (len(theta),):
             raise LikelihoodError(

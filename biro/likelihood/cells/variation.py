@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -72,7 +72,7 @@ def variations(likelihood: VaryingLikelihood) -> list[Variation]:
     ]
 
 
-def _typical(model: BoundModel) -> Iterator[Sources]:
+def _typical(model: BoundModel) -> list[Sources]:
     """The sources of each partition in the middle of the prior."""
     return model.at(model.prior_transform(np.full((1, model.n_param), 0.5))).sources()
 

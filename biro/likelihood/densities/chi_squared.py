@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from biro.likelihood.engines import PartitionEngines
 from biro.likelihood.fisher import Fisher, JacobianProducts
-from biro.likelihood.normalisation import NoiseLaw, Normalisation
+from biro.likelihood.normalisation import Normalisation
 from biro.models import BoundModel
 from biro.models.bound.theta_batch import ThetaBatch
 from biro.observation.observation import Observation
@@ -32,7 +32,10 @@ class PartitionChiSquared(JacobianProducts, Protocol):
 
 
 class ChiSquaredLikelihood:
-    """The likelihood of data whose chi-squared the engines sum: noise law, derivatives, information.
+    """The likelihood of data whose chi-squared the engines sum: ln L, derivatives, information.
+
+    Noise is Gaussian, or Student's t: chi2 is then computed with t = nu s^2 of each partition, for the
+    degrees of freedom nu and the factor s of the noise.
 
     Parameters
     ----------
@@ -60,9 +63,13 @@ class ChiSquaredLikelihood:
         normalisation: Normalisation,
     ) -> None:
         self._observation, self._model, self._engines, self._sums = observation, model, engines, sums
-        self._law = NoiseLaw(model, normalisation)
+        self._normalisation = normalisation
         self.n_vis, self.n_data = normalisation.n_vis, normalisation.n_data
-        self.noise = str(self._law)
+        self._is_student = model.model.noise.distribution == "student-t"
+        self.noise = "Student-t noise" if self._is_student else "Gaussian noise"
+        # Worked out once where no parameter changes it: that takes as long as to sum a small data set.
+        fixed = model.parts.noise_factor.fixed
+        self._of_fixed = None if fixed is None else normalisation.of_factor(fixed)
 
     def chi2(self, batch: ThetaBatch) -> Array:
         """Chi-squared (n_batch, n_partition) with weights as they are, whatever the noise."""
@@ -70,14 +77,33 @@ class ChiSquaredLikelihood:
 
     def log_likelihood(self, batch: ThetaBatch) -> Array:
         """ln L (n_batch,)."""
-        return self._law.log_likelihood(batch, self._sums.chi2(batch, self._law.scaled_dofs(batch)))
+        scaled_dofs = self._scaled_dofs(batch) if self._is_student else None
+        return self._of_chi2(batch, self._sums.chi2(batch, scaled_dofs))
 
     def log_likelihood_and_gradient(self, batch: ThetaBatch) -> tuple[Array, Array]:
         """ln L (n_batch,) and its derivatives (n_batch, n_param)."""
-        chi2, by_sources = self._sums.chi2_and_gradient(batch, self._law.scaled_dofs(batch))
-        value = self._law.log_likelihood(batch, chi2)
-        by_chi2, by_noise = self._law.slopes(batch, chi2, [slopes.scaled_dof for slopes in by_sources])
-        return value, batch.pull_back(by_sources, by_chi2) + by_noise
+        scaled_dofs = self._scaled_dofs(batch) if self._is_student else None
+        chi2, by_sources = self._sums.chi2_and_gradient(batch, scaled_dofs)
+        by_dof: Array | None = None
+        if batch.noise_dof is None:
+            by_chi2, by_factor = self._normalisation.slopes(chi2, batch.noise_factor)
+        else:
+            by_t = np.stack([one.scaled_dof for one in by_sources if one.scaled_dof is not None], axis=1)
+            by_chi2, by_factor, by_dof = self._normalisation.student_slopes(
+                chi2, by_t, batch.noise_factor, batch.noise_dof
+            )
+        by_noise = self._model.pull_back_noise(by_factor, by_dof)
+        return self._of_chi2(batch, chi2), batch.pull_back(by_sources, by_chi2) + by_noise
+
+    def _scaled_dofs(self, batch: ThetaBatch) -> list[Array]:
+        """t = nu s^2 of Student's t in each partition, (n_batch,) each."""
+        assert batch.noise_dof is not None, "a model of Student's t has degrees of freedom"
+        return list((batch.noise_dof * batch.noise_factor**2).T)
+
+    def _of_chi2(self, batch: ThetaBatch, chi2: Array) -> Array:
+        of_factor = self._of_fixed or self._normalisation.of_factor(batch.noise_factor)
+        dof = batch.noise_dof if self._is_student else None
+        return self._normalisation.log_likelihood(chi2, of_factor, dof)
 
     def fisher(self, batch: ThetaBatch) -> Fisher:
         """The Fisher information of a batch of one."""

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from biro.models.bound.antenna_terms.correlated import GaussMarkovSteps
 from biro.models.bound.antenna_terms.gain_layout import GainQuantity
 from biro.models.bound.memory import ReusedMemory
-from biro.models.bound.scatter import Scatter
-from biro.models.bound.si_values import IndexedValues, SIValues
+from biro.models.bound.si_values import IndexedValues, Scatter, SIValues
 from biro.models.bound.slots import ZERO
 from rime_kernels.cpu.vector_math import cos_sin
 

@@ -94,9 +94,6 @@ class TurnedShapes:
         self._is_fixed = not moved
         self._constant: list[Constant] | None = None
 
-    def _pa(self, lm: Sequence[Array]) -> list[Array]:
-        return [bearing(one[:, self._sources], dec) for one, dec in zip(lm, self._dec, strict=True)]
-
     def __call__(self, values: Array, lm: Sequence[Array]) -> list[Array]:
         """The shapes in each frame, from the direction cosines (n_batch, n_source, 2) in each."""
         if not self._rows.size:
@@ -110,9 +107,9 @@ class TurnedShapes:
 
     def _turned(self, shape: Array, lm: Sequence[Array]) -> list[Array]:
         found = []
-        for turn in self._pa(lm):
+        for each, dec in zip(lm, self._dec, strict=True):
             one = shape.copy()
-            one[:, self._rows, 2] += turn
+            one[:, self._rows, 2] += bearing(each[:, self._sources], dec)
             found.append(one)
         return found
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.models.bound.positions.tangent_planes import SourceDirections, TangentPlanes
+from biro.models.bound.positions.places import SourceDirections, TangentPlanes
 from biro.models.bound.slots import ResolvedSlots
 from biro.models.bound.source_layout import SourceLayout
 from biro.models.components.direction import Centre

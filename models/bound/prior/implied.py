@@ -6,20 +6,72 @@ A size is never negative, for example, and the major axis of a Gaussian is not b
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.models.bound.prior.checks import Greater, Limit
+from biro.models.bound.instrument_layout import InstrumentLayout
+from biro.models.bound.prior.checks import AboveHorizon, Check, Greater, Limit, UserCondition, split_orders
 from biro.models.bound.slots import ResolvedSlots
 from biro.models.bound.source_layout import SourceLayout
-from biro.models.components.constraint import Bounds, Order
+from biro.models.components.constraint import Bounds, Condition, Order
 from biro.models.errors import ModelError
 from biro.models.quantities.parameter import read_entry
 from biro.models.quantities.units import convert, factor
 
 Array = NDArray[np.float64]
+
+
+def checks_of(
+    layout: SourceLayout,
+    instrument: InstrumentLayout,
+    resolved: ResolvedSlots,
+    constraints: Sequence[object],
+    on_sky: Callable[[Array], NDArray[np.bool_]] | None,
+) -> tuple[list[Check], list[list[int]]]:
+    """All checks of a model, and the chains of parameters that the transform of the unit cube orders.
+
+    Parameters
+    ----------
+    layout : SourceLayout
+    instrument : InstrumentLayout
+    resolved : ResolvedSlots
+    constraints : sequence
+        Those that the user wrote.
+    on_sky : function, optional
+        Whether all sources are above the horizon at theta (n_batch, n_param); None where they always are.
+
+    Raises
+    ------
+    ModelError
+        No value of the priors holds to a check, or a function has no parameters to look at.
+    """
+    implied = Implied(resolved)
+    implied.shapes(layout)
+    for bounds in layout.bounds:
+        implied.limit(*bounds)
+    for fraction, table in layout.fractions:
+        for key, slots in zip(fraction.keys, table.T[1:], strict=True):
+            for slot in slots if key in fraction.bounds else ():
+                implied.limit(int(slot), *fraction.bounds[key])
+    for slot in instrument.positive:
+        implied.limit(slot, 0.0, math.inf, above_low=True)
+    for slot in instrument.not_negative:
+        implied.limit(slot, 0.0, math.inf)
+    for slot, low, high in instrument.limited:
+        implied.limit(slot, low, high)
+    implied.constraints(constraints)
+    chains, orders = split_orders(resolved, implied.orders)
+    checks: list[Check] = [*implied.limits, *orders]
+    if on_sky is not None:
+        checks.append(AboveHorizon(on_sky, resolved.parameters_of(layout.position)))
+    names = tuple(parameter.name for parameter in resolved.parameters)
+    conditions = [UserCondition(each, names) for each in constraints if isinstance(each, Condition)]
+    if conditions and not names:
+        raise ModelError("constraints: a function needs parameters, but the model has none")
+    return [*checks, *conditions], chains
 
 
 class Implied:
@@ -101,7 +153,7 @@ class Implied:
         for slot, limits in dict(layout.limits).items():
             self.limit(slot, *limits)
 
-    def constraints(self, given: tuple[object, ...]) -> None:
+    def constraints(self, given: Sequence[object]) -> None:
         """Demand the orders and bounds that the user wrote."""
         for constraint in given:
             if isinstance(constraint, Order):

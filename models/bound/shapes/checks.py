@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.models.errors import ModelError
+from rime_kernels.arrays import Sources
 
 if TYPE_CHECKING:
     from rime_kernels.physics.registered import RegisteredProfile
@@ -18,22 +19,15 @@ if TYPE_CHECKING:
 _ANY_LENGTH = 1e6
 
 
-def check_functions(
-    names: Sequence[str],
-    kind: NDArray[np.int32],
-    shape: NDArray[np.float64],
-    profile: NDArray[np.float64],
-    longest: float,
-) -> None:
+def check_functions(names: Sequence[str], sources: Sources, longest: float) -> None:
     """Try functions that are registered at baselines from 0 to the longest.
 
     Parameters
     ----------
     names : sequence of str
-        Of the sources.
-    kind : int32 (n_profile,)
-    shape : float64 (n_profile, 3), rad
-    profile : float64 (n_profile, 8)
+        Of all sources; those with such functions are the last.
+    sources : Sources
+        Of a batch of one.
     longest : float, wavelengths
 
     Raises
@@ -43,8 +37,12 @@ def check_functions(
     """
     from rime_kernels.physics.registered import profiles_of
 
-    known = {each.code: each for each in profiles_of(kind.tolist())}
-    for name, code, (major, minor, pa), numbers in zip(names, kind.tolist(), shape, profile, strict=True):
+    assert sources.profile is not None, "there are functions"
+    assert sources.profile_kind is not None, "there are functions"
+    kinds, own = sources.profile_kind.tolist(), slice(-sources.n_profile, None)
+    known = {each.code: each for each in profiles_of(kinds)}
+    each_profile = zip(names[own], kinds, sources.shape[0, own], sources.profile[0], strict=True)
+    for name, code, (major, minor, pa), numbers in each_profile:
         if code not in known:
             continue
         for length in (longest or _ANY_LENGTH) * np.array([0.0, 1e-3, 0.1, 0.5, 1.0]):

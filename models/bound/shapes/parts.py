@@ -5,18 +5,20 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple
 
+from biro.models.bound.positions.motion import MotionSlots, motion_slots
 from biro.models.bound.slots import ZERO, ModelSlots
 from biro.models.bound.spectrum_slots import SpectrumSlots
-from biro.models.components.fractions import Fraction
+from biro.models.components.fractions import FRACTIONS
+from biro.models.components.light_curve import Times
 from biro.models.components.shapes.custom import CustomSource
 from biro.models.components.shapes.galaxies import CoreHaloSource, GradientGaussianSource, ShapeletSource
 from biro.models.components.shapes.one_sided import CrescentSource, MRingSource
 from biro.models.components.shapes.shaped import ShapedSource, ValueLimits
-from biro.models.components.source import DIMENSIONS
+from biro.models.components.source import DIMENSIONS, LOCAL, GaussianSource, Source
 from biro.models.quantities.parameter import Series
-from biro.models.quantities.units import ANGLE, NUMBER
+from biro.models.quantities.units import ANGLE, FLUX, NUMBER
 
 POINT, GAUSSIAN, PROFILE = range(3)
 # The names of the shapes in `rime_kernels.physics.profiles.CODES`, where they are not the user's.
@@ -59,25 +61,55 @@ class Weight(NamedTuple):
     slot: int
 
 
-class ShapePart(Protocol):
-    """What a part changes of the slots of its source."""
+class SourceSlots:
+    """The slots of one source."""
 
-    name: str
-    stokes: dict[str, list[int]]
-    fractions: dict[Fraction, tuple[int, ...]]
-    rank: int
-    kind: str
+    kind: str = ""
     shape: list[int]
-    by_ratio: bool
-    turns: bool
-    blur: int
-    numbers: tuple[Combination, ...]
-    weight: Weight | None
-    spectrum: SpectrumSlots
-    limits: list[tuple[int, ValueLimits]]
+    by_ratio: bool = False
+    turns: bool = False
+    local: bool = False
+    blur: int = ZERO
+    numbers: tuple[Combination, ...] = ()
+    weight: Weight | None = None
+
+    def __init__(self, source: Source, ref_freq: float | None, slots: ModelSlots) -> None:
+        self.name, self.owner, self.seen = source.name, source.name, source.beam
+        self.rank = GAUSSIAN if isinstance(source, GaussianSource) else POINT
+        self.limits: list[tuple[int, ValueLimits]] = []
+        self.by_offset = source.ra is None
+        keys = ("east", "north") if self.by_offset else ("ra", "dec")
+        self.position = [self._one(source, key, slots) for key in keys]
+        self.motion: MotionSlots | None = motion_slots(source, slots)
+        self.stokes = {
+            key: slots.add_series(self.name, key, series, FLUX) for key, series in source.light_curves()
+        }
+        self.times: Times | None = source.times
+        self.between: str = source.between or "linear"
+        self.fractions = {
+            fraction: tuple(self._one(source, key, slots) for key in fraction.keys)
+            for fraction in FRACTIONS
+            if getattr(source, fraction.keys[0]) is not None
+        }
+        self.spectrum = SpectrumSlots(source, ref_freq, slots)
+        if isinstance(source, ShapedSource | GaussianSource):
+            self.local = source.frame == LOCAL
+        if isinstance(source, GaussianSource):
+            self._shape(source, slots)
+
+    def _one(self, source: Source, key: str, slots: ModelSlots) -> int:
+        return slots.add(self.name, key, getattr(source, key), DIMENSIONS[key])
+
+    def _shape(self, source: GaussianSource, slots: ModelSlots) -> None:
+        self.by_ratio = source.ratio is not None
+        if source.fwhm is not None:
+            fwhm = self._one(source, "fwhm", slots)
+            self.shape = [fwhm, fwhm, ZERO]
+            return
+        second = "ratio" if self.by_ratio else "emin"
+        self.shape = [self._one(source, key, slots) for key in ("emaj", second, "pa")]
 
 
-P = TypeVar("P", bound=ShapePart)
 One = Callable[[str], int]
 
 
@@ -90,7 +122,7 @@ def slot_of(source: ShapedSource, slots: ModelSlots) -> One:
     return add
 
 
-def parts(table: P, source: ShapedSource, slots: ModelSlots) -> list[P]:
+def parts(table: SourceSlots, source: ShapedSource, slots: ModelSlots) -> list[SourceSlots]:
     """The parts of a source, of which `table` has position, brightness and spectrum."""
     one = slot_of(source, slots)
     if isinstance(source, ShapeletSource):
@@ -136,7 +168,7 @@ def _arguments(source: CustomSource, slots: ModelSlots) -> tuple[Combination, ..
     return (*found, *[Combination()] * (N_PARAMETER - len(found)))
 
 
-def _size(table: ShapePart, source: ShapedSource, one: One) -> None:
+def _size(table: SourceSlots, source: ShapedSource, one: One) -> None:
     table.by_ratio = source.ratio is not None
     if source.emaj is None:
         size = one(source.size_key)
@@ -146,7 +178,7 @@ def _size(table: ShapePart, source: ShapedSource, one: One) -> None:
         table.turns = True
 
 
-def _limited(table: ShapePart, limits: Mapping[str, ValueLimits], one: One) -> list[int]:
+def _limited(table: SourceSlots, limits: Mapping[str, ValueLimits], one: One) -> list[int]:
     found = [one(key) for key in limits]
     table.limits += zip(found, limits.values(), strict=True)
     return found
@@ -156,7 +188,7 @@ def _numbers(given: Sequence[Combination], last: Combination) -> tuple[Combinati
     return (*given, *[Combination()] * (_BLUR - len(given)), last)
 
 
-def _core_and_halo(table: P, one: One) -> list[P]:
+def _core_and_halo(table: SourceSlots, one: One) -> list[SourceSlots]:
     if (blur := one("blur")) != ZERO:
         table.blur = blur
         table.limits.append((blur, ValueLimits(0.0, math.inf)))
@@ -178,7 +210,9 @@ def _series(source: MRingSource, key: str, slots: ModelSlots) -> list[int]:
     return [] if values is None else slots.add_series(source.name, key, values, NUMBER)
 
 
-def _mrings(table: P, source: MRingSource, slots: ModelSlots, blur: Combination) -> Iterator[P]:
+def _mrings(
+    table: SourceSlots, source: MRingSource, slots: ModelSlots, blur: Combination
+) -> Iterator[SourceSlots]:
     """A ring for Stokes I and what follows it, others for Q, U and V that have a structure of their own.
 
     With P = Q + i U = sum_m p_m e^(i m phi), the coefficients of Q are (p_m + conj(p_-m)) / 2, those of U
@@ -187,7 +221,9 @@ def _mrings(table: P, source: MRingSource, slots: ModelSlots, blur: Combination)
     keys = ("beta_re", "beta_im", "beta_pol_re", "beta_pol_im", "beta_v_re", "beta_v_im")
     re, im, pol_re, pol_im, v_re, v_im = (_series(source, key, slots) for key in keys)
 
-    def rings(beta0: Combination, betas: Sequence[Combination], stokes: str | None = None) -> Iterator[P]:
+    def rings(
+        beta0: Combination, betas: Sequence[Combination], stokes: str | None = None
+    ) -> Iterator[SourceSlots]:
         for first in range(0, max(len(betas), 1), _RING_NUMBERS):
             part = copy.copy(table)
             if stokes is not None:
@@ -224,7 +260,9 @@ def _mrings(table: P, source: MRingSource, slots: ModelSlots, blur: Combination)
         yield from rings(Combination(0.0, ((1.0, v_re[0]),)), each(v_re[1:], v_im[1:]), "V")
 
 
-def _shapelets(table: P, source: ShapeletSource, slots: ModelSlots, blur: Combination) -> Iterator[P]:
+def _shapelets(
+    table: SourceSlots, source: ShapeletSource, slots: ModelSlots, blur: Combination
+) -> Iterator[SourceSlots]:
     """Five orders along the axis in each part, one order across it."""
     found = slots.add_series(source.name, "coefficients", source.coefficients, NUMBER)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.models.bound.shapes.parts import CUSTOM, HIGH_MRING, N_PARAMETER, ShapePart
+from biro.models.bound.shapes.parts import CUSTOM, HIGH_MRING, N_PARAMETER, SourceSlots
 from biro.models.bound.si_values import IndexedValues, SIValues
 from biro.models.bound.slots import ZERO
 from biro.models.errors import ModelError
@@ -37,7 +37,7 @@ class ProfileTables:
         Those that are convolved with a Gaussian.
     """
 
-    def __init__(self, parts: Sequence[ShapePart]) -> None:
+    def __init__(self, parts: Sequence[SourceSlots]) -> None:
         n = len(parts)
         self.slot = np.full((n, N_PARAMETER, _N_TERM), ZERO, dtype=np.int64)
         self.factor = np.zeros((n, N_PARAMETER, _N_TERM))
@@ -64,7 +64,7 @@ class ProfileTables:
         self.kind = _codes(parts)
 
 
-def _codes(parts: Sequence[ShapePart]) -> NDArray[np.int32]:
+def _codes(parts: Sequence[SourceSlots]) -> NDArray[np.int32]:
     return np.array([_code(part.kind) for part in parts], dtype=np.int32)
 
 

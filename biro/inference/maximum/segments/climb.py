@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +24,7 @@ from biro.inference.maximum.newton import (
     room_at,
     sides,
 )
-from biro.inference.maximum.objective import Objective
+from biro.inference.maximum.objective import Objective, Outcome
 from biro.inference.maximum.segments.laplace import PriorEnds, SegmentLaplace
 from biro.inference.maximum.segments.precision import (
     posterior_arrowhead,
@@ -43,13 +42,6 @@ _N_ROUND, _N_LBFGS = 4, 60
 """Rounds of L-BFGS-B between such steps at most, and steps of each."""
 _LENGTHS = 0.5 ** np.arange(8)
 """Multiples of a step that are tried, all in one batch."""
-
-
-class _Outcome(Protocol):
-    """What is used of SciPy's `OptimizeResult`."""
-
-    fun: float
-    x: Array
 
 
 class SegmentClimb:
@@ -123,7 +115,7 @@ class SegmentClimb:
         from scipy import optimize
 
         # SciPy's stubs know no function that returns its gradient too.
-        minimize: Callable[..., _Outcome] = optimize.minimize
+        minimize: Callable[..., Outcome] = optimize.minimize
         objective = self._ascent
         y: Array = objective.y(theta[None])[0]
         root = unconstrained_precision(self._likelihood, y, objective.width)
