@@ -174,6 +174,15 @@ def test_densities_change_by_their_jacobians(likelihood: biro.Likelihood) -> Non
     theta = target.constrained(y)
     (_, volume), posterior = np.linalg.slogdet(jax.jacfwd(target.constrained)(y)), target.log_posterior(theta)
     assert float(target.log_density(y)) == pytest.approx(float(posterior) + volume, rel=1e-12)
+    # The gradient of the volume alone, which that of the posterior would hide.
+    value, gradient = jax.value_and_grad(target.log_density)(y)
+    assert float(value) == float(target.log_density(y))
+    without = jax.grad(lambda x: target.log_posterior(target.constrained(x)))(y)
+    volumes = [
+        np.linalg.slogdet(jax.jacfwd(target.constrained)(y + s * np.eye(y.size)[0]))[1] for s in (-1e-4, 1e-4)
+    ]
+    # Rounded at 1e-16 of the posterior's slopes of 1e4, and off by 1e-8 third derivatives.
+    assert float((gradient - without)[0]) == pytest.approx((volumes[1] - volumes[0]) / 2e-4, abs=1e-7)
     np.testing.assert_allclose(target.unconstrained(theta), y, rtol=1e-9, atol=1e-9)
     unit = rng.uniform(size=likelihood.n_param)
     _, volume = np.linalg.slogdet(jax.jacrev(target.prior_transform)(unit))
