@@ -78,7 +78,7 @@ def model(likelihood: Likelihood) -> Callable[[JaxArray], tuple[JaxArray, ...]]:
     Parameters
     ----------
     likelihood : Likelihood
-        One whose theta has all parameters (else its `full`), with the data in this process. With
+        One whose theta has all parameters (else its `full`), with data that this process has. With
         `gains="closures"`, visibilities are those of the sky model.
 
     Returns
@@ -95,7 +95,7 @@ def model(likelihood: Likelihood) -> Callable[[JaxArray], tuple[JaxArray, ...]]:
     _check(likelihood)
     products, n = Jacobian(likelihood), likelihood.n_param
     outputs = tuple((shape, np.complex128) for shape in products.shapes)
-    push = _HostFunction(lambda theta, change: products.push_forward(theta, change), outputs)
+    push = _HostFunction(products.push_forward, outputs)
     # JAX multiplies by J^T, without conjugates: Re(J^T c) = Re(J^H conj(c)).
     pull = _HostFunction(lambda theta, *c: [products.pull_back(theta, list(map(np.conj, c)))], _numbers((n,)))
     visibilities = _linearised(_HostFunction(products.visibilities, outputs), push, pull)
