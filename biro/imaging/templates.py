@@ -226,6 +226,20 @@ class ImageShifts:
         minus_slope = l_m_n[..., :2] / (1.0 + l_m_n[..., 2:])  # -dn/d(l, m)
         return replace(gradient, template_shift=by_change[..., :2] - by_change[..., 2:] * minus_slope)
 
+    def push_forward(self, i_partition: int, sources: Sources, change: Gradient) -> Gradient:
+        """Change of what `of` returns, for a change of the sources that it takes."""
+        by_shift = change.template_shift
+        if by_shift is None or self._turn[i_partition] is None:
+            return change
+        moved = np.empty(by_shift.shape)
+        for k in range(2):  # the derivatives of the east part, then those of the north part
+            unit = np.zeros((1, *by_shift.shape[1:]))
+            unit[..., k] = 1.0
+            row = self.pull_back(i_partition, sources, replace(change, template_shift=unit)).template_shift
+            assert row is not None
+            moved[..., k] = np.sum(row * by_shift, axis=-1)
+        return replace(change, template_shift=moved)
+
     def of_all(self, sources: Iterable[Sources]) -> list[Sources]:
         """The sources of all partitions, given in their order, with shifts as from `of`."""
         return [self.of(i, of_partition) for i, of_partition in enumerate(sources)]

@@ -12,7 +12,6 @@ Student's t the factors are those of `normalisation.student_information`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Protocol, cast
 
 import numpy as np
@@ -148,21 +147,7 @@ class Fisher:
         """
         pairs = zip(self._batch.sources(), self._batch.push_forward(change), strict=True)
         for i, (sources, of_sources) in enumerate(pairs):
-            yield i, sources, self._shifted(i, sources, of_sources)
-
-    def _shifted(self, i: int, sources: Sources, change: Gradient) -> Gradient:
-        """The change, its shifts of images turned to the phase centre of partition i as by `Shifts.of`."""
-        by_shift = change.template_shift
-        if by_shift is None:
-            return change
-        moved = np.empty(by_shift.shape)
-        for k in range(2):  # the derivatives of the east part, then those of the north part
-            unit = np.zeros((1, *by_shift.shape[1:]))
-            unit[..., k] = 1.0
-            row = self._shifts.pull_back(i, sources, replace(change, template_shift=unit)).template_shift
-            assert row is not None
-            moved[..., k] = np.sum(row * by_shift, axis=-1)
-        return replace(change, template_shift=moved)
+            yield i, sources, self._shifts.push_forward(i, sources, of_sources)
 
     def _noise(self, which: NDArray[np.int64] | slice = slice(None)) -> Array:
         """The information on noise factors and degrees of freedom, between all or some of the parameters."""

@@ -26,6 +26,7 @@ from biro.models.bound.positions.places import PositionFrame
 from biro.models.bound.positions.prior_range import TAIL, PriorRange
 from biro.models.bound.prior.constrained import ConstrainedPrior
 from biro.models.bound.prior.implied import checks_of
+from biro.models.bound.prior.joint import PriorTransformAt
 from biro.models.bound.prior.unconstrained import Unconstrained
 from biro.models.bound.shapes.checks import check_functions
 from biro.models.bound.slots import ModelSlots, numbers_of
@@ -170,6 +171,10 @@ class BoundModel:
         Constraints of order between parameters of one prior are built in, others are not: see `allowed`.
         """
         return self._prior.joint.transform(self._shaped(unit))
+
+    def prior_transform_at(self, unit: ArrayLike) -> PriorTransformAt:
+        """`prior_transform` at points of the unit cube (..., n_param), with its derivatives."""
+        return self._prior.joint.transform_at(self._shaped(unit))
 
     def log_prior(self, theta: ArrayLike) -> Array:
         """Natural log of the normalised prior density, per units of theta: float64 (...) for (..., n_param).

@@ -154,5 +154,5 @@ class NoiseFisher(Fisher):
     def _tangent(self, i: int, change: Array) -> NDArray[np.complex128]:
         """J times changes of theta, (n_change, n_row, n_chan, n_corr)."""
         sources = self._batch.sources()[i]
-        moved = self._shifted(i, sources, list(self._batch.push_forward(change))[i])
+        moved = self._shifts.push_forward(i, sources, list(self._batch.push_forward(change))[i])
         return self._engines.rimes[i].tangent(self._shifts.of(i, sources), moved)

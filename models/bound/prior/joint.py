@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,15 +64,19 @@ class JointPrior:
 
     def transform(self, unit_cube: Array) -> Array:
         """Map points of the unit cube, float64 (..., n_param), to theta of the same shape."""
+        return self.transform_at(unit_cube).theta
+
+    def transform_at(self, unit_cube: Array) -> PriorTransformAt:
+        """The map at points of the unit cube, float64 (..., n_param), with its derivatives."""
+        ordered = unit_cube
         if self.chains:
-            unit_cube = unit_cube.copy()
+            ordered = unit_cube.copy()
         for chain in self.chains:
-            roots = 1.0 / np.arange(len(chain), 0, -1)
-            unit_cube[..., chain] = np.cumprod(unit_cube[..., chain] ** roots, axis=-1)
-        theta = np.empty(unit_cube.shape)
+            ordered[..., chain] = np.cumprod(unit_cube[..., chain] ** _roots(chain), axis=-1)
+        theta = np.empty(ordered.shape)
         for prior, columns in self.groups:
-            theta[..., columns] = prior.transform(unit_cube[..., columns])
-        return theta
+            theta[..., columns] = prior.transform(ordered[..., columns])
+        return PriorTransformAt(self, unit_cube, ordered, theta)
 
     def log_density(self, theta: Array) -> Array:
         """Natural log of the density at wrapped theta (..., n_param): float64 (...); -inf outside."""
@@ -89,6 +94,53 @@ class JointPrior:
         for prior, columns in self.groups:
             slope[..., columns] = prior.log_slope(theta[..., columns])
         return slope
+
+
+class PriorTransformAt:
+    """The map from the unit cube to theta at points u, float64 (..., n_param): `JointPrior.transform_at`.
+
+    A parameter of cumulative probability v has dtheta/dv = 1/p(theta). v is u itself, except in a chain:
+    there v of the j-th largest of k is u_1^(1/k) ... u_j^(1/(k-j+1)).
+
+    Attributes
+    ----------
+    theta : float64 (..., n_param)
+    """
+
+    def __init__(self, prior: JointPrior, unit_cube: Array, ordered: Array, theta: Array) -> None:
+        self._prior, self._unit, self._ordered, self.theta = prior, unit_cube, ordered, theta
+
+    def push_forward(self, change: Array) -> Array:
+        """Change of theta with a change of u, both float64 (..., n_param)."""
+        moved = change.copy()
+        for chain in self._prior.chains:
+            of_log = _roots(chain) * change[..., chain] / self._unit[..., chain]
+            moved[..., chain] = self._ordered[..., chain] * np.cumsum(of_log, axis=-1)
+        with np.errstate(all="ignore"):
+            return moved * self._slope
+
+    def pull_back(self, slopes: Array) -> Array:
+        """Derivatives with respect to u from those with respect to theta, both float64 (..., n_param)."""
+        with np.errstate(all="ignore"):
+            found = slopes * self._slope
+        for chain in self._prior.chains:
+            of_log = self._ordered[..., chain] * found[..., chain]
+            of_later = np.cumsum(of_log[..., ::-1], axis=-1)[..., ::-1]
+            found[..., chain] = _roots(chain) * of_later / self._unit[..., chain]
+        return found
+
+    @cached_property
+    def _slope(self) -> Array:
+        """dtheta/dv, float64 (..., n_param); infinite at ends of the cube for priors without ends."""
+        slope = np.empty(self.theta.shape)
+        for prior, columns in self._prior.groups:
+            slope[..., columns] = np.exp(-prior.log_density(self.theta[..., columns]))
+        return slope
+
+
+def _roots(chain: NDArray[np.int64]) -> Array:
+    """1/k, 1/(k-1), ..., 1 for a chain of k parameters."""
+    return np.asarray(1.0 / np.arange(len(chain), 0, -1))
 
 
 def _stack(priors: Sequence[Prior]) -> list[tuple[Prior, slice | NDArray[np.int64]]]:

@@ -135,6 +135,15 @@ class TransformAt:
             slope[..., chain[:-1]] += special.expit(-self._y[..., chain[:-1]])
         return slope
 
+    def push_forward(self, change: Array) -> Array:
+        """Change of theta with a change of y, both float64 (..., n_param): the adjoint of `pull_back`."""
+        found = change.copy()
+        for chain in self._chains:
+            of_lift = special.expit(self._y[..., chain[:-1]]) * change[..., chain[:-1]]
+            smallest_first = np.concatenate([change[..., chain[-1:]], of_lift[..., ::-1]], axis=-1)
+            found[..., chain[::-1]] = np.cumsum(smallest_first, axis=-1)
+        return found * np.exp(self._mapped.log_slope)
+
     def pull_back(self, slopes: Array) -> Array:
         """Derivatives with respect to y from those with respect to theta, both float64 (..., n_param).
 
