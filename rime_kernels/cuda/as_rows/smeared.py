@@ -16,9 +16,7 @@ from numpy.typing import NDArray
 from rime_kernels import device
 from rime_kernels.adjoint import Adjoint
 from rime_kernels.arrays import Sources
-from rime_kernels.compile.types import (
-    DeviceArray,
-)
+from rime_kernels.compile.types import DeviceArray
 from rime_kernels.cuda.as_rows.device_residuals import DeviceResidualEngine, SentSources
 from rime_kernels.cuda.kernels import reductions
 from rime_kernels.cuda.kernels import smearing as kernels

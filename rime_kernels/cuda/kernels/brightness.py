@@ -10,11 +10,7 @@ from numba import float64
 
 from rime_kernels import device
 from rime_kernels.arrays import Sources
-from rime_kernels.compile.types import (
-    Array,
-    DeviceKernel,
-    Module,
-)
+from rime_kernels.compile.types import Array, DeviceKernel, Module
 from rime_kernels.cuda.kernels.reductions import make_block_reduce
 from rime_kernels.inputs import Variant
 from rime_kernels.physics import beam, brightness, envelope, form_codes, phase, spectral_forms

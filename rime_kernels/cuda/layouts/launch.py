@@ -10,12 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rime_kernels import device
-from rime_kernels.compile.types import (
-    DeviceArray,
-    DeviceKernel,
-    Record,
-    Stream,
-)
+from rime_kernels.compile.types import DeviceArray, DeviceKernel, Record, Stream
 from rime_kernels.cuda.kernels.arguments import DataColumns, DeviceSky, Results, typed
 from rime_kernels.cuda.kernels.jones.rows import make_row_sums as make_jones_row_sums
 from rime_kernels.cuda.kernels.jones.tiles import make_tile_sums as make_jones_tile_sums
