@@ -164,10 +164,10 @@ class RowAdjoint(AdjointLauncher):
         if self._table is None:
             starts, rows = self._runs.rows_of_antennas(self._n_pointing_time, out.shape[2])
             self._table = device.upload(starts), device.upload(rows)
-        n_thread = device.threads_per_block()
-        parts.make_antenna_sums()[-(-out.size // n_thread), n_thread, main](
-            self._runs.n_unit, self.n_column, *self._table, self._by_row(workspace, n_batch), out
-        )
+        device.launch_each(
+            parts.make_antenna_sums(), out.size, main, self._runs.n_unit, self.n_column, *self._table,
+            self._by_row(workspace, n_batch), out,
+        )  # fmt: skip
 
     def pointing(self, fetched: NDArray[np.float64], n_antenna: int) -> NDArray[np.float64]:
         return fetched

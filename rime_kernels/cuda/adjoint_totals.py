@@ -66,12 +66,13 @@ def collect(
     """
     low, n_group = groups.meeting(first, stop)
     first_item, stop_item, _ = (items or slice(None)).indices(totals.shape[3])
-    n_here, n_thread = stop_item - first_item, device.threads_per_block()
+    n_here = stop_item - first_item
     n_total = totals.shape[0] * n_group * totals.shape[2] * n_here
     if n_total:
-        parts.make_collect()[-(-n_total // n_thread), n_thread, main](
-            first, stop - first, low, n_group, n_copy, first_item, n_here, groups.on_device, records, totals
-        )
+        device.launch_each(
+            parts.make_collect(), n_total, main, first, stop - first, low, n_group, n_copy, first_item,
+            n_here, groups.on_device, records, totals,
+        )  # fmt: skip
 
 
 def add_up(
@@ -82,6 +83,5 @@ def add_up(
     Of each so many values the first `kept` are summed.
     """
     values = values.reshape(*shape, values.size // (shape[0] * shape[1]))
-    n_thread = device.threads_per_block()
     into = out.reshape(shape[0], values.shape[2] // each * kept)
-    parts.make_row_totals()[-(-into.size // n_thread), n_thread, main](values, each, kept, into)
+    device.launch_each(parts.make_row_totals(), into.size, main, values, each, kept, into)

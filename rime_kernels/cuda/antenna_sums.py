@@ -97,17 +97,19 @@ class AntennaSums:
         first, stop = slab.place.start, slab.place.stop
         low = int(np.searchsorted(self._starts, first, side="right")) - 1
         n_group = int(np.searchsorted(self._starts, stop)) - low
-        totals, n_thread = self._totals(workspace, n_batch), device.threads_per_block()
+        totals = self._totals(workspace, n_batch)
         if self._variant.diagonal:
             pairs = self._pairs_of_rows(workspace, slab, records, main)
             n_item = n_batch * n_group * self._n_antenna * self._n_chan_block * 2
-            kernels.make_collect_gains(self._layout.matrix)[-(-n_item // n_thread), n_thread, main](
-                first, stop - first, low, n_group, self._tables, pairs, arrays.jones, self._n_time, totals
-            )
+            device.launch_each(
+                kernels.make_collect_gains(self._layout.matrix), n_item, main, first, stop - first, low,
+                n_group, self._tables, pairs, arrays.jones, self._n_time, totals,
+            )  # fmt: skip
             return
-        kernels.make_collect_pairs()[-(-n_batch * n_group * self._n_item // n_thread), n_thread, main](
-            first, stop - first, low, n_group, self._tables, records, totals
-        )
+        device.launch_each(
+            kernels.make_collect_pairs(), n_batch * n_group * self._n_item, main, first, stop - first, low,
+            n_group, self._tables, records, totals,
+        )  # fmt: skip
 
     def _pairs_of_rows(
         self, workspace: device.Workspace, slab: Slab, records: DeviceArray, main: Stream
@@ -116,15 +118,12 @@ class AntennaSums:
         n_part, n_block, n_row = 2 * self._n_corr, self._n_chan_block, slab.place.stop - slab.place.start
         pairs = workspace.array("pairs of rows", (len(records), n_row, n_block, n_part), np.float64)
         if self._tiles is not None:
-            (first, stop), place, n_thread = (
-                self._tiles.layers(slab),
-                self._tiles.place,
-                device.threads_per_block(),
-            )
+            (first, stop), place = self._tiles.layers(slab), self._tiles.place
             n_item = len(records) * (stop - first) * n_block * math.prod(place.shape[1:])
-            kernels.make_tile_pairs()[-(-n_item // n_thread), n_thread, main](
-                first, stop - first, slab.place.start, self._tables, place, records, pairs
-            )
+            device.launch_each(
+                kernels.make_tile_pairs(), n_item, main, first, stop - first, slab.place.start, self._tables,
+                place, records, pairs,
+            )  # fmt: skip
             return pairs
         n_lane = min(4 if device.simulated() else 32, 1 << (-(-self._n_chan // n_block) - 1).bit_length())
         n_unit = max(1, device.threads_per_block() // (n_lane * n_part))
@@ -136,8 +135,7 @@ class AntennaSums:
     def add_up(self, workspace: device.Workspace, n_batch: int, out: DeviceArray, main: Stream) -> None:
         """Put the totals together, into `out` of this `shape`."""
         totals = self._totals(workspace, n_batch).reshape(n_batch, self.n_group, self._n_item)
-        n_thread = device.threads_per_block()
-        kernels.make_add_groups()[-(-out.size // n_thread), n_thread, main](self._tables, totals, out)
+        device.launch_each(kernels.make_add_groups(), out.size, main, self._tables, totals, out)
 
     def _totals(self, workspace: device.Workspace, n_batch: int) -> DeviceArray:
         shape = n_batch, self.n_group, self._n_antenna, self._n_chan_block, 8

@@ -78,20 +78,18 @@ class JonesAdjoint(PointingByUnit):
         workspace, slab, arrays, (record, *_), by_pair, stream, _ = work
         (first, stop), n_batch, runs = self.units(slab), work.n_batch, self._runs
         single, n_row = runs.variant.single, slab.place.stop - slab.place.start
-        table, n_thread = self._table(workspace, slab, n_batch), device.threads_per_block()
-        sky, n_matrix = typed(arrays.sky), table.values.size // 8
-        make_fill_table(single, is_circular(runs.matrix))[-(-n_matrix // n_thread), n_thread, stream](
-            sky, arrays.beams, typed(table)
-        )
+        table, sky = self._table(workspace, slab, n_batch), typed(arrays.sky)
+        fill = make_fill_table(single, is_circular(runs.matrix))
+        device.launch_each(fill, table.values.size // 8, stream, sky, arrays.beams, typed(table))
         size = 8 * n_batch * self.n_column * n_row
         residual = workspace.array("residuals", (size,), runs.variant.real)
         left = typed(JonesResiduals(residual, by_pair))
         runs.launch_kernel(make_residuals(self._key), slab, arrays, stream, typed(table), left)
         rows = typed(kernels.SlabNumbers(slab.place.start, n_row, first, stop - first))
-        n_record = record.size // self.moments.n_value
-        kernels.make_accumulate_gradient(self._key)[-(-n_record // n_thread), n_thread, stream](
-            rows, runs.tables, self._units, sky, arrays.beams, typed(table), residual, record
-        )
+        device.launch_each(
+            kernels.make_accumulate_gradient(self._key), record.size // self.moments.n_value, stream, rows,
+            runs.tables, self._units, sky, arrays.beams, typed(table), residual, record,
+        )  # fmt: skip
         if self.has_pointing:
             self._sum_units(work, stop - first)
 
@@ -103,11 +101,11 @@ class JonesAdjoint(PointingByUnit):
 
     def _sum_units(self, work: AdjointWork, n_unit: int) -> None:
         """Add the pointing derivatives of antennas in some units to the totals."""
-        n_thread, size = device.threads_per_block(), self._n_by_antenna * work.n_batch * n_unit
+        size = self._n_by_antenna * work.n_batch * n_unit
         by_unit = work.workspace.array("by unit", (size,), np.float64)
-        kernels.make_sum_pointing(self._key)[-(-size // n_thread), n_thread, work.stream](
-            self.n_column, self._n_antenna, self._n_source, self._n_out, work.arrays.beams, work.records[0],
-            by_unit,
+        device.launch_each(
+            kernels.make_sum_pointing(self._key), size, work.stream, self.n_column, self._n_antenna,
+            self._n_source, self._n_out, work.arrays.beams, work.records[0], by_unit,
         )  # fmt: skip
         self._collect(work, by_unit)
 

@@ -97,10 +97,10 @@ class ParameterStaging:
         direction = self._workspace.array("direction", (call.n_batch, call.n_source, 3), np.float64)
         shape = (call.n_batch, max(1, call.n_gaussian), 2, 3)
         projection = self._workspace.array("projection", shape, np.float64)
-        n_thread = device.threads_per_block()
-        rime_cuda.make_geometry(self._tangent)[-(-n_item // n_thread), n_thread, stream](
-            call.n_source - call.n_gaussian, given.lm, given.shape, direction, projection
-        )
+        device.launch_each(
+            rime_cuda.make_geometry(self._tangent), n_item, stream, call.n_source - call.n_gaussian, given.lm,
+            given.shape, direction, projection,
+        )  # fmt: skip
         return Inputs(  # every array on the device
             direction, given.stokes, given.ref_freq, given.spectral_form, given.spectral_terms, projection,
             given.beam_scale, given.pointing, given.template, given.faraday, given.profile,
@@ -116,14 +116,13 @@ class ParameterStaging:
         polarised = call.variant.polarised
         kind = call.variant.complex if polarised else call.variant.real
         bright = self._workspace.array(name, (n_item * (2 if polarised else 1),), kind)
-        n_thread = device.threads_per_block()
         kernel = rime_cuda.make_brightness(
             call.variant, call.shared_beam, call.layout.source_first, call.spectrum
         )
-        kernel[-(-n_item // n_thread), n_thread, stream](
-            call.layout.n_chan, first, n_time, call.layout.chan_freq,
-            given.lm, given.stokes, given.ref_freq, given.spectral_form, given.spectral_terms,
-            given.faraday, given.beam_scale, bright,
+        device.launch_each(
+            kernel, n_item, stream, call.layout.n_chan, first, n_time, call.layout.chan_freq, given.lm,
+            given.stokes, given.ref_freq, given.spectral_form, given.spectral_terms, given.faraday,
+            given.beam_scale, bright,
         )  # fmt: skip
         return bright
 

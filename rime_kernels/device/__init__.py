@@ -18,7 +18,7 @@ from rime_kernels.device.devices import (
     threads_per_block,
 )
 from rime_kernels.device.graph import Answer, CudaGraph, Launch, capture, forked, selected, streams
-from rime_kernels.device.kernels import inline, kernel, part
+from rime_kernels.device.kernels import inline, kernel, launch_each, part
 from rime_kernels.device.memory import (
     DeviceMemoryError,
     Workspace,
@@ -49,6 +49,7 @@ __all__ = [
     "intrinsic",
     "is_on_device",
     "kernel",
+    "launch_each",
     "leave_cleanup",
     "libdevice",
     "local_arrays",

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from rime_kernels.compile import cache
-from rime_kernels.compile.types import Compiled, DeviceKernel
+from rime_kernels.compile.types import Compiled, DeviceKernel, Stream
 from rime_kernels.device import packages
+from rime_kernels.device.devices import threads_per_block
 
 
 def inline(function: Callable[..., Any]) -> Compiled:
@@ -84,3 +85,9 @@ class WithSharedMemory:
             attribute = driver.binding.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             driver.driver.cuKernelSetAttribute(attribute, self._n_byte, function.handle, number[1])
             self._told.add(number)
+
+
+def launch_each(kernel: DeviceKernel, n: int, stream: Stream, *arguments: object) -> None:
+    """Launch a kernel with a thread for each of n pieces of work."""
+    n_thread = threads_per_block()
+    kernel[-(-n // n_thread), n_thread, stream](*arguments)

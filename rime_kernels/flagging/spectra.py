@@ -296,10 +296,6 @@ def flag_spectra(
     if options.threshold == "simple":
         return simple_threshold(deviation, noise, options.n_sigma)
     found = sum_threshold(
-        deviation,
-        noise,
-        options.n_sigma,
-        largest_window=options.largest_window,
-        falloff=options.falloff,
+        deviation, noise, options.n_sigma, largest_window=options.largest_window, falloff=options.falloff
     )
     return found & ~given

@@ -6,15 +6,61 @@ import functools
 import heapq
 import math
 from collections.abc import Callable, Iterable
-from typing import Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
 from scipy import fft
 
 from rime_kernels.choices import Precision
 from rime_kernels.errors import InputError
 from rime_kernels.gridding.grid import ImageGrid
-from rime_kernels.gridding.plan import Limits
+from rime_kernels.gridding.plan import Limits, SortedRows, sample_runs
 from rime_kernels.gridding.taper import Taper, least_misfit
+
+T = TypeVar("T")
+
+
+class LayoutNeed(NamedTuple, Generic[T]):
+    """The image, the accuracy and what else a layout depends on.
+
+    Attributes
+    ----------
+    costs : T
+        Times by which layouts of a gridder are ranked.
+    sample : int64 (., .)
+        Runs of rows by which the number of items is judged: `plan.sample_runs`.
+    aterm_cells : float
+        Cells by which A-terms widen a kernel.
+    """
+
+    grid: ImageGrid
+    accuracy: float
+    single: bool
+    w_range: tuple[float, float]
+    n_corr: int
+    costs: T
+    sample: NDArray[np.int64]
+    aterm_cells: float = 0.0
+
+    @classmethod
+    def of(
+        cls, rows: SortedRows, grid: ImageGrid, accuracy: float, single: bool, n_corr: int, costs: T,
+        aterm_cells: float = 0.0,
+    ) -> LayoutNeed[T]:  # fmt: skip
+        """What the layout for these rows depends on; an accuracy that float32 does not hold is refused."""
+        if single and _FLOOR[True] > _NOISE_SHARE * accuracy:
+            raise InputError(f"float32 does not hold an accuracy of {accuracy:g}; take precision='double'")
+        sample = sample_runs(rows, SAMPLE_ROWS)
+        return cls(grid, accuracy, single, rows.w_range, n_corr, costs, sample, aterm_cells)
+
+    def refusal(self, what: str, more: str = "") -> InputError:
+        """The error where nothing of what there is holds the accuracy."""
+        precision, hint = ("single", ", or for precision='double'") if self.single else ("double", "")
+        return InputError(
+            f"no {what} holds an accuracy of {self.accuracy:g} in {precision} precision{more}; "
+            f"ask for less accuracy{hint}"
+        )
 
 
 class _Costed(Protocol):
@@ -78,12 +124,6 @@ def cheapest(candidates: Iterable[tuple[float, K]], exact: Callable[[K], C | Non
             made[i] = found
             heapq.heappush(waiting, (found.cost, True, i))
     return None
-
-
-def refuse_float32(accuracy: float) -> None:
-    """Refuse an accuracy that float32 does not hold."""
-    if _FLOOR[True] > _NOISE_SHARE * accuracy:
-        raise InputError(f"float32 does not hold an accuracy of {accuracy:g}; take precision='double'")
 
 
 def good_size(least: float) -> int:

@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
-
-from rime_kernels.errors import InputError
 from rime_kernels.gridding.grid import ImageGrid
 from rime_kernels.gridding.layout import (
     PADDINGS,
-    SAMPLE_ROWS,
+    LayoutNeed,
     cells_per_w,
     cheapest,
     good_size,
     half_of,
     kernel_width,
     make_limits,
-    refuse_float32,
     taper_for,
 )
-from rime_kernels.gridding.plan import Limits, SortedRows, count_items, sample_runs
+from rime_kernels.gridding.plan import Limits, SortedRows, count_items
 from rime_kernels.gridding.taper import Taper
 
 SIZES = (16, 20, 24, 28, 32, 40, 48, 64)
@@ -92,17 +87,7 @@ class IdgLayout(NamedTuple):
     cost: float
 
 
-class _IdgNeed(NamedTuple):
-    """The image, the accuracy and what else a layout depends on."""
-
-    grid: ImageGrid
-    accuracy: float
-    single: bool
-    aterm_cells: float
-    w_range: tuple[float, float]
-    n_corr: int
-    costs: IdgCosts
-    sample: NDArray[np.int64]
+_IdgNeed: TypeAlias = LayoutNeed[IdgCosts]
 
 
 def cheapest_layout(
@@ -126,10 +111,7 @@ def cheapest_layout(
     InputError
         There is none: the A-terms are too wide, or float32 is not accurate enough.
     """
-    if single:
-        refuse_float32(accuracy)
-    sample = sample_runs(rows, SAMPLE_ROWS)
-    need = _IdgNeed(grid, accuracy, single, aterm_cells, rows.w_range, n_corr, costs, sample)
+    need = LayoutNeed.of(rows, grid, accuracy, single, n_corr, costs, aterm_cells)
     candidates: list[tuple[float, tuple[int, int, float]]] = []
     for padding in PADDINGS:
         n_grid = good_size(padding * grid.n_pixel)
@@ -143,13 +125,10 @@ def cheapest_layout(
                     cost = _cost(rows, need, size, n_grid, _limits(need, n_grid, reach, w_cells))
                     candidates.append((cost, (size, n_grid, w_cells)))
     found = cheapest(candidates, lambda key: _exact(rows, need, *key))
-    if found is not None:
-        return found
-    raise InputError(
-        f"no subgrid of {', '.join(map(str, sizes))} pixels holds an accuracy of {accuracy:g} in "
-        f"{'single' if single else 'double'} precision with A-terms of {aterm_cells:g} cells; "
-        "ask for less accuracy" + (", or for precision='double'" if single else "")
-    )
+    if found is None:
+        pixels = f"subgrid of {', '.join(map(str, sizes))} pixels"
+        raise need.refusal(pixels, f" with A-terms of {aterm_cells:g} cells")
+    return found
 
 
 def _w_options(need: _IdgNeed, n_grid: int) -> list[float]:

@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
-
-from rime_kernels.errors import InputError
 from rime_kernels.gridding.grid import ImageGrid
 from rime_kernels.gridding.layout import (
     PADDINGS,
-    SAMPLE_ROWS,
+    LayoutNeed,
     cells_per_w,
     cheapest,
     good_size,
     half_of,
     kernel_width,
     make_limits,
-    refuse_float32,
     taper_for,
 )
-from rime_kernels.gridding.plan import Limits, SortedRows, count_items, sample_runs
+from rime_kernels.gridding.plan import Limits, SortedRows, count_items
 from rime_kernels.gridding.taper import Taper
 from rime_kernels.wprojection.kernel import KernelTables, Split, make_tables, split_curvature
 
@@ -185,16 +180,7 @@ def fits_tensor_cores(block: int, n_plane: int, n_grid: int) -> bool:
     return n_plane * block**2 <= _MOST_TENSOR_CORE_CELLS and block <= n_grid
 
 
-class _WProjectionNeed(NamedTuple):
-    """The image, the accuracy and what else a layout depends on."""
-
-    grid: ImageGrid
-    accuracy: float
-    single: bool
-    w_range: tuple[float, float]
-    n_corr: int
-    costs: WProjectionCosts
-    sample: NDArray[np.int64]
+_WProjectionNeed: TypeAlias = LayoutNeed[WProjectionCosts]
 
 
 class _Choice(NamedTuple):
@@ -223,11 +209,7 @@ def cheapest_layout(
     InputError
         There is none: the supports are too small, or float32 is not accurate enough.
     """
-    if single:
-        refuse_float32(accuracy)
-    need = _WProjectionNeed(
-        grid, accuracy, single, rows.w_range, n_corr, costs, sample_runs(rows, SAMPLE_ROWS)
-    )
+    need = LayoutNeed.of(rows, grid, accuracy, single, n_corr, costs)
     candidates: list[tuple[float, _Choice]] = []
     for padding in PADDINGS:
         n_grid, width = good_size(padding * grid.n_pixel), kernel_width(padding, accuracy, single)
@@ -241,11 +223,7 @@ def cheapest_layout(
                 candidates += [(_estimate(rows, need, choice), choice) for choice in choices]
     found = cheapest(candidates, lambda choice: _exact(rows, need, choice, supports))
     if found is None:
-        raise InputError(
-            f"no kernel of up to {max(supports)} cells holds an accuracy of {accuracy:g} in "
-            f"{'single' if single else 'double'} precision; ask for less accuracy"
-            + (", or for precision='double'" if single else "")
-        )
+        raise need.refusal(f"kernel of up to {max(supports)} cells")
     return found
 
 

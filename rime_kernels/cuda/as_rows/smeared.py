@@ -16,10 +16,7 @@ from numpy.typing import NDArray
 from rime_kernels import device
 from rime_kernels.adjoint import Adjoint
 from rime_kernels.arrays import Sources
-from rime_kernels.compile.types import (
-    DeviceArray,
-    DeviceKernel,
-)
+from rime_kernels.compile.types import DeviceArray
 from rime_kernels.cuda.as_rows.device_residuals import DeviceResidualEngine, SentSources
 from rime_kernels.cuda.kernels import reductions
 from rime_kernels.cuda.kernels import smearing as kernels
@@ -145,11 +142,11 @@ class CudaSmearedRows(DeviceResidualEngine):
         coordinates = layout.coordinates.reshape(*base.shape)
         (freq, width), out = self._freq, layout.chan_freq
         for time in self._average.times:
-            _launch(turn, base.shape[0], base, seconds, time.offset, self._pole, coordinates)
+            device.launch_each(turn, base.shape[0], 0, base, seconds, time.offset, self._pole, coordinates)
             for node in self._average.freqs:
                 n = freq.size
-                _launch(add_scaled, n, freq, n, 1.0, 1, n, 0, out)
-                _launch(add_scaled, n, width, n, node.offset, 0, n, 0, out)
+                device.launch_each(add_scaled, n, 0, freq, n, 1.0, 1, n, 0, out)
+                device.launch_each(add_scaled, n, 0, width, n, node.offset, 0, n, 0, out)
                 yield time.weight * node.weight, time, node
 
     def _coordinates(self, layout: Layout) -> tuple[DeviceArray, DeviceArray]:
@@ -182,7 +179,7 @@ class CudaSmearedRows(DeviceResidualEngine):
                 )
                 call.layout.launch(piece, False, arrays._replace(vis_out=vis), 0)
                 first = piece.place.start * n_each
-                _launch(add_scaled, flat.size, flat, n, weight, int(k == 0), n_all, first, mean)
+                device.launch_each(add_scaled, flat.size, 0, flat, n, weight, int(k == 0), n_all, first, mean)
             if call.variant.shifted:
                 self._add_templates(sky, weight, time, freq)
         if not call.variant.shifted:
@@ -200,8 +197,8 @@ class CudaSmearedRows(DeviceResidualEngine):
         add = kernels.make_add_templates(n_template, place, call.variant.shifted, seen)
         n = call.n_batch * self._shape[0] * self._shape[1]
         rows = typed(self._seen(call, sky.given))
-        _launch(
-            add, n, weight, time.offset, freq.offset, self._pole, rows, self._loaded.template,
+        device.launch_each(
+            add, n, 0, weight, time.offset, freq.offset, self._pole, rows, self._loaded.template,
             sky.given.template, mean,
         )  # fmt: skip
 
@@ -268,7 +265,7 @@ class CudaSmearedRows(DeviceResidualEngine):
             answer = sums.answer(self._workspace, sky.given, call.layout.chan_freq, 0)
             n, begins = answer.size, int(total is None)
             total = self._workspace.array("mean answer", (n,), np.float64)
-            _launch(kernels.make_add_scaled(), n, answer, n, weight, begins, n, 0, total)
+            device.launch_each(kernels.make_add_scaled(), n, 0, answer, n, weight, begins, n, 0, total)
         self._release()
         found = sums.adjoint(total.copy_to_host(), 1)
         return finished(
@@ -280,9 +277,3 @@ class CudaSmearedRows(DeviceResidualEngine):
         residual = self._workspace.array("mean", self._shape, call.variant.complex)
         weight = self._loaded.weight.reshape(*self._shape)
         return self._laid_out(call, residual, weight, self._loaded.template)
-
-
-def _launch(kernel: DeviceKernel, n: int, *arguments: object) -> None:
-    """Launch a kernel for n threads, on the default stream."""
-    n_thread = device.threads_per_block()
-    kernel[-(-n // n_thread), n_thread, 0](*arguments)

@@ -9,12 +9,7 @@ import numpy as np
 from numba import float64, int64
 
 from rime_kernels import device
-from rime_kernels.compile.types import (
-    Array,
-    DeviceKernel,
-    Module,
-    Scalar,
-)
+from rime_kernels.compile.types import Array, DeviceKernel, Module, Scalar
 from rime_kernels.cuda.kernels.antennas import half
 from rime_kernels.cuda.kernels.tiles.parts import NO_ROW
 from rime_kernels.physics.feeds import feeds_of

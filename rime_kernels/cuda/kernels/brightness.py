@@ -10,11 +10,7 @@ from numba import float64
 
 from rime_kernels import device
 from rime_kernels.arrays import Sources
-from rime_kernels.compile.types import (
-    Array,
-    DeviceKernel,
-    Module,
-)
+from rime_kernels.compile.types import Array, Compiled, DeviceKernel, Module, Scalar
 from rime_kernels.cuda.kernels.reductions import make_block_reduce
 from rime_kernels.inputs import Variant
 from rime_kernels.physics import beam, brightness, envelope, form_codes, phase, spectral_forms
@@ -88,6 +84,38 @@ class SpectrumKernel(NamedTuple):
 
 
 @functools.cache
+def _make_polynomial(forms: bool) -> Compiled:
+    """Function that gives where a spectrum's own numbers and its polynomial begin, and the polynomial at x.
+
+    They are the last axis of `terms`, of entry b, source s and Stokes parameter k.
+    """
+
+    @device.inline
+    def polynomial(
+        form: Scalar, nu: Scalar, x: Scalar, terms: Array, b: int, s: int, k: int, n_term: int
+    ) -> tuple[int, int, Scalar]:
+        first, offset = 0, 0
+        if forms and form > _POWER_LAW:
+            offset = _N_OWN
+            if _is_table(form):
+                offset = n_term
+                # The segment of the table that holds nu; tables have few rows, a search in order is short.
+                while first + 5 < n_term:
+                    if not (terms[b, s, k, first + 4] > 0.0):
+                        break
+                    if nu < terms[b, s, k, first + 2]:
+                        break
+                    first += 2
+        value = 0.0
+        # Horner's rule from the highest term; a form's own numbers come before the polynomial's.
+        for j in range(n_term - 1, offset - 1, -1):
+            value = value * x + terms[b, s, k, j]
+        return first, offset, value
+
+    return polynomial
+
+
+@functools.cache
 def make_brightness(
     variant: Variant, beam_code: int, source_first: bool, spectrum: SpectrumKernel
 ) -> DeviceKernel:
@@ -98,6 +126,7 @@ def make_brightness(
     frequencies, for kernels that read whole runs of channels: the last one is repeated.
     """
     real, n_stokes, (forms, turned) = variant.real, variant.n_stokes, spectrum
+    polynomial = _make_polynomial(forms)
 
     @device.kernel(0)
     def fill_brightness(
@@ -130,24 +159,8 @@ def make_brightness(
                 wave * wave, faraday[b, s, 0], faraday[b, s, 1], faraday[b, s, 2], faraday[b, s, 3]
             )
         for k in range(n_stokes):
-            first, offset = 0, 0
-            if forms and form > _POWER_LAW:
-                offset = _N_OWN
-                if _is_table(form):
-                    offset = spectral_terms.shape[3]
-                    # The segment of the table that holds nu; tables have few rows, a search in order is
-                    # short.
-                    while first + 5 < offset:
-                        if not (spectral_terms[b, s, k, first + 4] > 0.0):
-                            break
-                        if nu < spectral_terms[b, s, k, first + 2]:
-                            break
-                        first += 2
-            polynomial = 0.0
-            # Horner's rule from the highest term; a form's own numbers come before the polynomial's.
-            for j in range(spectral_terms.shape[3] - 1, offset - 1, -1):
-                polynomial = polynomial * x + spectral_terms[b, s, k, j]
-            factor = _factor(polynomial, x, is_log)
+            first, _, value = polynomial(form, nu, x, spectral_terms, b, s, k, spectral_terms.shape[3])
+            factor = _factor(value, x, is_log)
             if forms and form > _POWER_LAW:
                 factor = _form_factor(
                     form, nu, factor, spectral_terms[b, s, k, first], spectral_terms[b, s, k, first + 1],
@@ -197,7 +210,7 @@ def make_pull_brightness(
     """
     n_stokes, n_thread, (forms, turned) = variant.n_stokes, pull_threads(), spectrum
     n_kind, has_beam = n_term + (6 if turned else 2), beam_code != beam.NO_BEAM
-    block_reduce = make_block_reduce(n_thread)
+    block_reduce, polynomial = make_block_reduce(n_thread), _make_polynomial(forms)
 
     @device.kernel(0)
     def pull(
@@ -223,21 +236,8 @@ def make_pull_brightness(
                 if has_beam:
                     argument = _argument(beam_scale[b], nu, l, m)
                     voltage, slope = _voltage(beam_code, argument), _voltage_slope(beam_code, argument)
-                first, offset = 0, 0
-                if forms and form > _POWER_LAW:
-                    offset = _N_OWN
-                    if _is_table(form):
-                        offset = n_term
-                        while first + 5 < n_term:
-                            if not (spectral_terms[b, s, k, first + 4] > 0.0):
-                                break
-                            if nu < spectral_terms[b, s, k, first + 2]:
-                                break
-                            first += 2
-                polynomial = 0.0
-                for j in range(n_term - 1, offset - 1, -1):
-                    polynomial = polynomial * x + spectral_terms[b, s, k, j]
-                factor = _factor(polynomial, x, is_log)
+                first, offset, value = polynomial(form, nu, x, spectral_terms, b, s, k, n_term)
+                factor = _factor(value, x, is_log)
                 of_polynomial, by_0, by_1, by_2, by_3 = 0.0, 0.0, 0.0, 0.0, 0.0
                 if forms and form > _POWER_LAW:
                     factor, of_polynomial, by_0, by_1, by_2, by_3 = _form_slopes(
@@ -257,21 +257,11 @@ def make_pull_brightness(
                     # it.
                     of_bright = of_q * re + of_u * im if is_q else of_u * re - of_q * im
                     bright = _brightness(stokes[b, t, s, k], factor * voltage * voltage)
-                    re_0, im_0, re_1, im_1, re_2, im_2, re_3, im_3 = _faraday_slopes(
-                        wave2, rm, wave2_0, slab, faraday[b, s, 3]
-                    )
-                    sums[n_term + 2] += bright * (
-                        of_q * re_0 + of_u * im_0 if is_q else of_u * re_0 - of_q * im_0
-                    )
-                    sums[n_term + 3] += bright * (
-                        of_q * re_1 + of_u * im_1 if is_q else of_u * re_1 - of_q * im_1
-                    )
-                    sums[n_term + 4] += bright * (
-                        of_q * re_2 + of_u * im_2 if is_q else of_u * re_2 - of_q * im_2
-                    )
-                    sums[n_term + 5] += bright * (
-                        of_q * re_3 + of_u * im_3 if is_q else of_u * re_3 - of_q * im_3
-                    )
+                    of = _faraday_slopes(wave2, rm, wave2_0, slab, faraday[b, s, 3])
+                    for j in range(4):
+                        re, im = of[2 * j], of[2 * j + 1]
+                        turned_by = of_q * re + of_u * im if is_q else of_u * re - of_q * im
+                        sums[n_term + 2 + j] += bright * turned_by
                 of_factor = of_bright * stokes[b, t, s, k]
                 sums[n_term] += of_bright * factor * voltage * voltage
                 if of_factor != 0.0:  # no flux: whatever the spectrum

@@ -13,13 +13,7 @@ from typing import NamedTuple
 from numba import float64, int64, uint64
 
 from rime_kernels import device
-from rime_kernels.compile.types import (
-    Array,
-    Compiled,
-    DeviceKernel,
-    Module,
-    Scalar,
-)
+from rime_kernels.compile.types import Array, Compiled, DeviceKernel, Module, Scalar
 
 # The simulator replaces a global of this name while a kernel runs.
 cuda: Module = device.cuda

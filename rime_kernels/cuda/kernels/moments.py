@@ -8,11 +8,7 @@ from dataclasses import dataclass
 from numba import float64, int64
 
 from rime_kernels import device
-from rime_kernels.compile.types import (
-    Array,
-    DeviceKernel,
-    Module,
-)
+from rime_kernels.compile.types import Array, DeviceKernel, Module
 from rime_kernels.inputs import Variant
 from rime_kernels.physics import beam
 

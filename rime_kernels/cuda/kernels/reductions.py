@@ -9,13 +9,7 @@ from typing import Any
 from numba import float64, int32, uint32
 
 from rime_kernels import device
-from rime_kernels.compile.types import (
-    Array,
-    Compiled,
-    DeviceKernel,
-    Module,
-    Scalar,
-)
+from rime_kernels.compile.types import Array, Compiled, DeviceKernel, Module, Scalar
 
 cuda: Module = device.cuda
 

@@ -9,12 +9,7 @@ from typing import NamedTuple
 from numba import complex128, float64, int64
 
 from rime_kernels import device
-from rime_kernels.compile.types import (
-    Array,
-    DeviceKernel,
-    Module,
-    Scalar,
-)
+from rime_kernels.compile.types import Array, DeviceKernel, Module, Scalar
 from rime_kernels.cuda.kernels.reductions import make_block_reduce
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
 from rime_kernels.smearing.rotation import EARTH_RATE, turned_by

@@ -70,12 +70,7 @@ def saved(records: Iterable[Tuned]) -> Path | None:
 def _as_record(best: Tuned) -> Record:
     """A record as the file holds it."""
     times = {"ms": best.ms, "guess_ms": best.guess_ms if math.isfinite(best.guess_ms) else None}
-    return {
-        **here(best.kind.kernel),
-        **best.kind._asdict(),
-        "shape": dataclasses.asdict(best.shape),
-        **times,
-    }
+    return {**here(best.kind.kernel), **best.kind._asdict(), "shape": dataclasses.asdict(best.shape), **times}
 
 
 def _parsed(record: Record) -> Tuned | None:

@@ -10,12 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rime_kernels import device
-from rime_kernels.compile.types import (
-    DeviceArray,
-    DeviceKernel,
-    Record,
-    Stream,
-)
+from rime_kernels.compile.types import DeviceArray, DeviceKernel, Record, Stream
 from rime_kernels.cuda.kernels.arguments import DataColumns, DeviceSky, Results, typed
 from rime_kernels.cuda.kernels.jones.rows import make_row_sums as make_jones_row_sums
 from rime_kernels.cuda.kernels.jones.tiles import make_tile_sums as make_jones_tile_sums
@@ -171,10 +166,9 @@ class Tiles:
         self, slab: Slab, values: DeviceArray, out: DeviceArray, stream: Stream, *, turned: float = 1.0
     ) -> None:
         """Lay values of the slab's rows out as the chi2 reads them, times `turned` where antennas swap."""
-        n_thread = device.threads_per_block()
-        tile_parts.make_arrange()[-(-out.size // n_thread), n_thread, stream](
-            self.layers(slab)[0], slab.place.start, self.n_chan, values.shape[2], turned, self.place,
-            values, out,
+        device.launch_each(
+            tile_parts.make_arrange(), out.size, stream, self.layers(slab)[0], slab.place.start, self.n_chan,
+            values.shape[2], turned, self.place, values, out,
         )  # fmt: skip
 
     @staticmethod
@@ -313,10 +307,8 @@ class Runs:
         self, slab: Slab, values: DeviceArray, out: DeviceArray, stream: Stream, *, turned: float = 1.0
     ) -> None:
         """Lay values of the slab's rows out as the chi2 reads them; no antennas swap here."""
-        n_thread = device.threads_per_block()
-        row_kernel.make_arrange(self.shape.n_row)[-(-out.size // n_thread), n_thread, stream](
-            self.n_real_chan, values.shape[2], values, out
-        )
+        kernel = row_kernel.make_arrange(self.shape.n_row)
+        device.launch_each(kernel, out.size, stream, self.n_real_chan, values.shape[2], values, out)
 
     def launch(self, slab: Slab, is_chi2: bool, arrays: Arrays, stream: Stream) -> None:
         """Sum a slab's visibilities over the sources."""

@@ -10,13 +10,7 @@ from numba import float32, float64, uint8
 from numpy.typing import NDArray
 
 from rime_kernels import device
-from rime_kernels.compile.types import (
-    Array,
-    DeviceArray,
-    DeviceKernel,
-    Module,
-    Scalar,
-)
+from rime_kernels.compile.types import Array, DeviceArray, DeviceKernel, Module, Scalar
 from rime_kernels.flagging.cuda import spectra
 from rime_kernels.flagging.cuda.transposition import transpose_into
 from rime_kernels.flagging.options import LEFT, SpectrumOptions

@@ -11,12 +11,7 @@ import functools
 from numba import float32, float64, int32, uint8
 
 from rime_kernels import device
-from rime_kernels.compile.types import (
-    Array,
-    DeviceKernel,
-    Module,
-    Scalar,
-)
+from rime_kernels.compile.types import Array, DeviceKernel, Module, Scalar
 from rime_kernels.cuda.kernels.reductions import make_block_reduce
 from rime_kernels.flagging.lines import RANK_MARGIN
 

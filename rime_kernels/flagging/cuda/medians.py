@@ -7,12 +7,7 @@ import functools
 from numba import float32, int32, uint32
 
 from rime_kernels import device
-from rime_kernels.compile.types import (
-    Array,
-    DeviceKernel,
-    Module,
-    Scalar,
-)
+from rime_kernels.compile.types import Array, DeviceKernel, Module, Scalar
 
 cuda: Module = device.cuda
 

@@ -9,14 +9,7 @@ import numpy as np
 from numba import float32, float64, int32, uint8
 
 from rime_kernels import device
-from rime_kernels.compile.types import (
-    Array,
-    DeviceArray,
-    DeviceKernel,
-    Module,
-    Scalar,
-    Stream,
-)
+from rime_kernels.compile.types import Array, DeviceArray, DeviceKernel, Module, Scalar, Stream
 from rime_kernels.flagging.cuda.median_search import find_medians
 from rime_kernels.flagging.lines import MAD_NORMAL, MIN_SAMPLES
 from rime_kernels.flagging.noises import VARIANCE, drawn, errors_from

@@ -8,14 +8,7 @@ import numpy as np
 from numba import float32
 
 from rime_kernels import device
-from rime_kernels.compile.types import (
-    Array,
-    DeviceArray,
-    DeviceKernel,
-    Module,
-    Scalar,
-    Stream,
-)
+from rime_kernels.compile.types import Array, DeviceArray, DeviceKernel, Module, Scalar, Stream
 
 cuda: Module = device.cuda
 N_EACH = 5

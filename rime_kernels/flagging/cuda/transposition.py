@@ -8,13 +8,7 @@ import numba
 import numpy as np
 
 from rime_kernels import device
-from rime_kernels.compile.types import (
-    Array,
-    DeviceArray,
-    DeviceKernel,
-    Module,
-    Stream,
-)
+from rime_kernels.compile.types import Array, DeviceArray, DeviceKernel, Module, Stream
 from rime_kernels.cuda.launch_shapes.choice import flagging_shape
 from rime_kernels.cuda.launch_shapes.flagging import TRANSPOSITION, TransposeShape
 
@@ -49,11 +43,7 @@ def make_transpose(shape: TransposeShape, kind: type) -> DeviceKernel:
 
 
 def transpose_into(
-    given: DeviceArray,
-    out: DeviceArray,
-    kind: type,
-    stream: Stream = 0,
-    shape: TransposeShape | None = None,
+    given: DeviceArray, out: DeviceArray, kind: type, stream: Stream = 0, shape: TransposeShape | None = None
 ) -> None:
     """Transpose matrices (n_matrix, n, m) on the device into `out` (n_matrix, m, n).
 

@@ -10,20 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rime_kernels import device
-from rime_kernels.compile.types import (
-    Array,
-    DeviceArray,
-    DeviceKernel,
-    Scalar,
-)
+from rime_kernels.compile.types import Array, DeviceArray, DeviceKernel, Scalar
 from rime_kernels.flagging.cuda import marks, smoothing
 from rime_kernels.flagging.cuda.median_search import find_medians
-from rime_kernels.flagging.cuda.noises import (
-    find_noises,
-    make_log_noises,
-    make_raise,
-    make_thresholds,
-)
+from rime_kernels.flagging.cuda.noises import find_noises, make_log_noises, make_raise, make_thresholds
 from rime_kernels.flagging.cuda.sums import find_runs
 from rime_kernels.flagging.cuda.transposition import transpose_into
 from rime_kernels.flagging.lines import MAD_NORMAL

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from rime_kernels import device
-from rime_kernels.compile.types import (
-    DeviceKernel,
-    Stream,
-)
+from rime_kernels.compile.types import DeviceKernel, Stream
 
 _MOST_BLOCKS = 1 << 20
 

@@ -8,14 +8,7 @@ import numpy as np
 from numba import complex64, complex128, float32, float64, int32
 
 from rime_kernels import device
-from rime_kernels.compile.types import (
-    Array,
-    Compiled,
-    DeviceArray,
-    DeviceKernel,
-    Module,
-    Stream,
-)
+from rime_kernels.compile.types import Array, Compiled, DeviceArray, DeviceKernel, Module, Stream
 from rime_kernels.cuda.kernels import scalars as cuda_scalars
 from rime_kernels.gridding import scalars
 from rime_kernels.physics import phase

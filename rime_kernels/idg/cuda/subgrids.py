@@ -11,13 +11,7 @@ from numpy.typing import NDArray
 
 from rime_kernels import device
 from rime_kernels.compile.jit import serial_loop
-from rime_kernels.compile.types import (
-    Array,
-    DeviceArray,
-    DeviceKernel,
-    Module,
-    Scalar,
-)
+from rime_kernels.compile.types import Array, DeviceArray, DeviceKernel, Module, Scalar
 from rime_kernels.gridding import scalars
 from rime_kernels.gridding.cuda.items import X, Y
 from rime_kernels.gridding.plan import Plan

@@ -14,15 +14,7 @@ from numba import float32, float64, int64, uint32
 from numpy.typing import NDArray
 
 from rime_kernels import device
-from rime_kernels.compile.types import (
-    Array,
-    Compiled,
-    DeviceArray,
-    DeviceKernel,
-    Module,
-    NumbaType,
-    Scalar,
-)
+from rime_kernels.compile.types import Array, Compiled, DeviceArray, DeviceKernel, Module, NumbaType, Scalar
 from rime_kernels.gridding import scalars
 from rime_kernels.gridding.cuda.items import FIRST_CHAN, FIRST_ROW, FLIP, N_CHAN, N_ROW, X, Y
 from rime_kernels.gridding.cuda.planes import turn_function

@@ -14,7 +14,7 @@ from rime_kernels.cuda.kernels.reductions import make_barrier, make_shuffle_xor,
 from rime_kernels.cuda.kernels.tiles import tensor_cores
 from rime_kernels.cuda.kernels.tiles.operands import make_scale
 from rime_kernels.gridding.cuda.items import FLIP, X, Y
-from rime_kernels.wprojection.cuda.block_terms import AxisStaging, make_evaluate_block, numbers_of
+from rime_kernels.wprojection.cuda.block_terms import AxisStaging, make_evaluate_block, numbers_of, stage_v
 from rime_kernels.wprojection.cuda.blocks import (
     N_KEPT,
     N_STAGE,
@@ -122,7 +122,7 @@ def make_block_degrid(kernel: DegridKernel) -> DeviceKernel:
     before, n_place = kernel.before, N_KEPT * N_STAGE
     n_of_warp = 2 * n_batch_sum
     locate = make_locate(kernel, make_put_block(before))
-    evaluate = make_evaluate_block(kernel, n_warp, _stage_x(kernel), _stage_y(kernel))
+    evaluate = make_evaluate_block(kernel, n_warp, _stage_x(kernel), _stage_y())
     n_number, n_word = numbers_of(kernel)
     write_vis, remainder = make_write_vis(kernel, _make_sum_of_groups(kernel)), make_remainder()
     load, multiply, warp_reduce = _make_load(kernel), _make_multiply(kernel), make_warp_reduce(n_value, 4)
@@ -199,13 +199,13 @@ def make_block_degrid(kernel: DegridKernel) -> DeviceKernel:
     return block_degrid
 
 
-def _stage_y(kernel: DegridKernel) -> AxisStaging:
+def _stage_y() -> AxisStaging:
     """Kernels in v, as `_make_multiply` reads them.
 
     Units of 16 bytes have cells t and t + 4 of a step, of visibilities g and g + 8: all rounded, or what is
     left of them. Their order lets threads that read or write together do so in different banks.
     """
-    split, store, unit_of = tensor_cores.make_split(), tensor_cores.make_store_pair(), _make_unit_of()
+    unit_of = _make_unit_of()
 
     @device.inline
     def begin(row: int, cell: int, to: Any) -> Any:
@@ -213,20 +213,7 @@ def _stage_y(kernel: DegridKernel) -> AxisStaging:
         of_pair = uint32(uint32((cell << uint32(1)) & uint32(8)) + uint32((row >> uint32(1)) & uint32(4)))
         return to[0] + uint32(uint32(16) * of_unit + of_pair)
 
-    @device.inline
-    def put(re: Scalar, im: Scalar, group: int, where: Any) -> None:
-        high, low = split(im, re)
-        into = where + uint32(uint32(8 * UNIT) * group)
-        store(into, high)
-        store(into + uint32(4 * UNIT), low)
-
-    @device.inline
-    def put_zero(group: int, where: Any) -> None:
-        into = where + uint32(uint32(8 * UNIT) * group)
-        store(into, uint32(0))
-        store(into + uint32(4 * UNIT), uint32(0))
-
-    return AxisStaging(2, begin, put, put_zero)
+    return stage_v(2, False, begin, device.inline(lambda group: uint32(uint32(8 * UNIT) * group)))
 
 
 def _stage_x(kernel: DegridKernel) -> AxisStaging:

@@ -13,7 +13,7 @@ from rime_kernels.compile.types import Array, Compiled, DeviceKernel, Module, Sc
 from rime_kernels.cuda.kernels.reductions import make_barrier
 from rime_kernels.cuda.kernels.tiles import tensor_cores
 from rime_kernels.gridding.cuda.items import FLIP, X, Y
-from rime_kernels.wprojection.cuda.block_terms import AxisStaging, make_evaluate_block, numbers_of
+from rime_kernels.wprojection.cuda.block_terms import AxisStaging, make_evaluate_block, numbers_of, stage_v
 from rime_kernels.wprojection.cuda.blocks import (
     N_KEPT,
     N_STAGE,
@@ -172,11 +172,7 @@ def _stage_y(kernel: GridKernel) -> AxisStaging:
     Units of 16 bytes have cells g and g + 8 of a tile, of visibilities t and t + 4 of a step: all rounded, or
     what is left of them. Their order lets threads that read or write together do so in different banks.
     """
-    n_of_step, split, store = (
-        kernel.n_tile_row * 8 * UNIT,
-        tensor_cores.make_split(),
-        tensor_cores.make_store_pair(),
-    )
+    n_of_step = kernel.n_tile_row * 8 * UNIT
 
     @device.inline
     def begin(row: int, cell: int, to: Any) -> Any:
@@ -186,24 +182,11 @@ def _stage_y(kernel: GridKernel) -> AxisStaging:
         return to[0] + uint32(of_cell + of_row)
 
     @device.inline
-    def place_of(group: int, where: Any) -> Any:
+    def place_of(group: int) -> Scalar:
         of_tile = uint32(uint32(8 * UNIT) * uint32(group >> uint32(1)))
-        return where + uint32(of_tile + uint32(4) * uint32(group & uint32(1)))
+        return uint32(of_tile + uint32(4) * uint32(group & uint32(1)))
 
-    @device.inline
-    def put(re: Scalar, im: Scalar, group: int, where: Any) -> None:
-        high, low = split(-im, re)
-        into = place_of(group, where)
-        store(into, high)
-        store(into + uint32(4 * UNIT), low)
-
-    @device.inline
-    def put_zero(group: int, where: Any) -> None:
-        into = place_of(group, where)
-        store(into, uint32(0))
-        store(into + uint32(4 * UNIT), uint32(0))
-
-    return AxisStaging(1, begin, put, put_zero)
+    return stage_v(1, True, begin, place_of)
 
 
 def _stage_x(kernel: GridKernel) -> AxisStaging:

@@ -23,7 +23,7 @@ from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Scalar
 from rime_kernels.cuda.kernels.reductions import make_shuffle_xor
 from rime_kernels.cuda.kernels.tiles import tensor_cores
-from rime_kernels.wprojection.cuda.blocks import N_STAGE, WARP, BlockKernel, make_product
+from rime_kernels.wprojection.cuda.blocks import N_STAGE, UNIT, WARP, BlockKernel, make_product
 from rime_kernels.wprojection.cuda.parts import START_X, START_Y, Z_U, Z_V, Staged, T
 
 # Cells of a task, and tiles of a task; terms that a thread has in a step of a product.
@@ -99,6 +99,29 @@ class AxisStaging(NamedTuple):
     begin: Compiled
     put: Compiled
     put_zero: Compiled
+
+
+def stage_v(half_bit: int, conjugate: bool, begin: Compiled, place_of: Compiled) -> AxisStaging:
+    """Staging of kernels in v, or of their conjugates, as packed pairs: rounded, then what is left of them.
+
+    `place_of(group)` says how many bytes behind the first group a group of eight cells lies.
+    """
+    split, store = tensor_cores.make_split(), tensor_cores.make_store_pair()
+
+    @device.inline
+    def put(re: Scalar, im: Scalar, group: int, where: Any) -> None:
+        high, low = split(-im if conjugate else im, re)
+        into = where + place_of(group)
+        store(into, high)
+        store(into + uint32(4 * UNIT), low)
+
+    @device.inline
+    def put_zero(group: int, where: Any) -> None:
+        into = where + place_of(group)
+        store(into, uint32(0))
+        store(into + uint32(4 * UNIT), uint32(0))
+
+    return AxisStaging(half_bit, begin, put, put_zero)
 
 
 @functools.cache

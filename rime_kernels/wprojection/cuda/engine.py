@@ -21,13 +21,7 @@ from rime_kernels.wprojection.cuda.block_degrid import DegridKernel, make_block_
 from rime_kernels.wprojection.cuda.block_grid import GridKernel, make_block_grid
 from rime_kernels.wprojection.cuda.block_terms import packed_terms
 from rime_kernels.wprojection.cuda.cells import make_clear, make_degrid, make_floats, make_grid
-from rime_kernels.wprojection.cuda.parts import (
-    ItemRows,
-    Kernel,
-    LayerNumbers,
-    WProjectionShape,
-    shape_for,
-)
+from rime_kernels.wprojection.cuda.parts import ItemRows, Kernel, LayerNumbers, WProjectionShape, shape_for
 from rime_kernels.wprojection.cuda.vis_degrid import VisKernel, make_vis_degrid
 from rime_kernels.wprojection.cuda.vis_terms import terms_in_order
 from rime_kernels.wprojection.layout import WProjectionLayout, fits_tensor_cores

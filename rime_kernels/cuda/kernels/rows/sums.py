@@ -118,12 +118,7 @@ def make_read_samples(kernel: RowKernel) -> Compiled:
 
     @device.inline
     def read_samples(
-        first: int,
-        nu: Scalar,
-        row: ThreadRow,
-        columns: DataColumns,
-        factor: Array,
-        samples: EpilogueSamples,
+        first: int, nu: Scalar, row: ThreadRow, columns: DataColumns, factor: Array, samples: EpilogueSamples
     ) -> None:
         for t in range(n_template):
             samples.factor_re[t], samples.factor_im[t] = real(factor[t, 0]), real(0)

@@ -7,12 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from rime_kernels import device
-from rime_kernels.compile.types import (
-    Array,
-    DeviceKernel,
-    Module,
-    Scalar,
-)
+from rime_kernels.compile.types import Array, DeviceKernel, Module, Scalar
 from rime_kernels.cuda.kernels.baseline import Staged
 from rime_kernels.cuda.kernels.chi2_terms import n_kinds
 from rime_kernels.cuda.kernels.moments import Moments, moments_of
