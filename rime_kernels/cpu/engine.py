@@ -146,8 +146,9 @@ class CpuEngine:
         Sums through `beams`, and what their gradient begins with, are products of feeds.
         """
         if beams is not None:
-            identity = correlations(np.eye(4, dtype=complex), variant.real)
-            return self._of_feeds[0], self._of_feeds[1] if jones is None else identity
+            if jones is None:
+                return self._of_feeds
+            return self._of_feeds[0], correlations(np.eye(4, dtype=complex), variant.real)
         if jones is None:
             return self._correlations[variant.n_stokes], self._transposed[variant.n_stokes]
         return self._of_feeds[0], back_map(self._matrix, variant.n_stokes, variant.real)

@@ -109,10 +109,12 @@ def _sum_factored(
         else:
             p2 = ahead(terms, length * rows.antenna[2 * last])
             sum_points(n_point, p, q, p2, q2, bright, sums, ahead(sums, n_sums), more, lanes_like, stokes)
+    bright, shift = ahead(bright, size(stokes) * n_point), 2 * size(lanes_like) * n_point
     for e in range(entry, last + 1 if n_point < n_source else entry):
-        p, q = ahead(terms, length * rows.antenna[2 * e]), ahead(terms, length * rows.antenna[2 * e + 1])
         sum_shapes(
-            rows, sky, profiles, e, first, n_point, n_source, p, q, bright, ahead(sums, n_sums * (e - entry)),
+            rows, sky, profiles, e, first + n_point, n_source - n_point,
+            ahead(terms, length * rows.antenna[2 * e] + shift),
+            ahead(terms, length * rows.antenna[2 * e + 1] + shift), bright, ahead(sums, n_sums * (e - entry)),
             more or n_point > 0, scale, lanes_like, stokes,
         )  # fmt: skip
 

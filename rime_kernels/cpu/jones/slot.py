@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rime_kernels.compile.jit import inner_function
+from rime_kernels.compile.jit import inner_function, vector_function
 from rime_kernels.compile.types import Array, NumbaType, Pointer, Record, Vector
 from rime_kernels.cpu.brightness import workspace
 from rime_kernels.cpu.jones.spline import CpuBeams, SlotFrames, fill_alike, fill_frames, sight_of
@@ -125,7 +125,7 @@ def gather(
             out[k * n + i] = terms[antenna * stride + k * n + i]
 
 
-@inner_function
+@vector_function
 def sum_entry(
     rows: EntryPointers, factored: bool, pair: Pointer, sky: CpuSky, profiles: Record, entry: int, first: int,
     n_source: int, terms: Pointer, sums: Pointer, begun: bool, scale: Vector, lanes_like: Vector,
@@ -154,7 +154,8 @@ def sum_entry(
     if n_point > 0:
         sum_points(n_point, p, q, sums, more, lanes_like)
     if n_point < n_source:
+        shift = 16 * size(lanes_like) * n_point
         sum_shapes(
-            rows, sky, profiles, entry, first, n_point, n_source, p, q, sky.bright, sums, more or n_point > 0,
-            scale, lanes_like, lanes_like,
+            rows, sky, profiles, entry, first + n_point, n_source - n_point, ahead(p, shift), ahead(q, shift),
+            sky.bright, sums, more or n_point > 0, scale, lanes_like, lanes_like,
         )  # fmt: skip

@@ -204,29 +204,35 @@ def sum_points(n_source: int, p: Pointer, q: Pointer, sums: Pointer, more: bool,
 
 
 @vector_function
-def _add_scaled(total: Matrix, p: Pointer, q: Pointer, bright: Pointer, i: int, e: Vector) -> Matrix:
+def _term(p: Pointer, q: Pointer, i: int, lanes_like: Vector) -> tuple[Pointer, Pointer]:
+    """Where T B of the one antenna and T of the other lie for source i: too many numbers for registers."""
+    offset = 16 * size(lanes_like) * i
+    return ahead(p, offset + 8 * size(lanes_like)), ahead(q, offset)
+
+
+@vector_function
+def _add_scaled(
+    total: Matrix, term: tuple[Pointer, Pointer], bright: Pointer, i: int, e: Vector
+) -> tuple[Vector, ...]:
     """A sum, plus source i times a real envelope."""
-    offset = 16 * size(e) * i
-    left = scaled(load_matrix(p, offset + 8 * size(e), e), e)
-    return add_times_adjoint(total, left, load_matrix(q, offset, e))
+    return add_times_adjoint(total, scaled(load_matrix(term[0], 0, e), e), load_matrix(term[1], 0, e))
 
 
 @vector_function
 def _add_times(
-    total: Matrix, p: Pointer, q: Pointer, bright: Pointer, i: int, e_re: Vector, e_im: Vector
-) -> Matrix:
+    total: Matrix, term: tuple[Pointer, Pointer], bright: Pointer, i: int, e_re: Vector, e_im: Vector
+) -> tuple[Vector, ...]:
     """A sum, plus source i times a complex envelope."""
-    offset = 16 * size(e_re) * i
-    left = times_number(load_matrix(p, offset + 8 * size(e_re), e_re), e_re, e_im)
-    return add_times_adjoint(total, left, load_matrix(q, offset, e_re))
+    left = times_number(load_matrix(term[0], 0, e_re), e_re, e_im)
+    return add_times_adjoint(total, left, load_matrix(term[1], 0, e_re))
 
 
 @vector_function
 def _add_row(
     total: Matrix, sky: CpuSky, p: Pointer, q: Pointer, bright: Pointer, i: int, re: Vector, im: Vector
-) -> Matrix:
+) -> tuple[Vector, ...]:
     """A sum, plus source i times its phase and envelope."""
-    return _add_times(total, p, q, bright, i, re, im)
+    return _add_times(total, _term(p, q, i, re), bright, i, re, im)
 
 
-sum_shapes, sum_rows = make_sums(_begin, _end, _add_scaled, _add_times, _add_row)
+sum_shapes, sum_rows = make_sums(_begin, _end, _term, _add_scaled, _add_times, _add_row)
