@@ -136,10 +136,8 @@ def _solve_one(node1: types.Array, node2: types.Array, sums: types.Record, count
     log, phase, n_log, n = _coordinates(found, fixed, mode)
     of_edges = GainSums(sums[1][problem][used], cross.real.copy(), cross.imag.copy())
     edges = Edges(node1[used], node2[used], of_edges, log, phase, gain)
-    given, x = gain.copy(), np.zeros(n + 1 + np.count_nonzero(fixed))
-    gain[:] = 1.0
-    chi2[0] = chi2_of(edges, data)
-    gain[:] = given
+    x = np.zeros(n + 1 + np.count_nonzero(fixed))
+    chi2[0] = (data - 2.0 * of_edges.real + of_edges.power).sum()  # of gains 1
     if not warm:
         _start(edges, anchor, mode)
     n_step = _stefcal(edges, mode, most)
