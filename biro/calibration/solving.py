@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -131,29 +131,20 @@ def solve_gains(
     _refuse_mixed(observation)
     warn_of_reading(observation)
     whole = observation.whole("gains that are solved for")
-    options: dict[str, Any] = {
-        "interval": interval,
-        "chan_blocks": chan_blocks,
-        "mode": mode,
-        "feeds": feeds,
-        "cross_hands": cross_hands,
-        "reference": reference,
-        "min_baselines": min_baselines,
-        "snr_limit": snr_limit,
-        "values": values,
-        "backend": backend,
-        "gaussian_frame": gaussian_frame,
-    }
+    request = _Request(
+        interval, chan_blocks, mode, feeds, cross_hands, reference, min_baselines, snr_limit, values, backend,
+        gaussian_frame,
+    )  # fmt: skip
     with showing(progress), doing("solving for gains"):
-        solved = _solved(whole, sky, **options)
+        solved = _solved(whole, sky, request)
         if isinstance(sky, SkyModel):
             solved = with_better_rotation(
                 solved,
                 sky,
                 lambda other, cross: _solved(
-                    whole, other, **options | ({"cross_hands": cross} if cross else {})
+                    whole, other, replace(request, cross_hands="off") if cross else request
                 ),
-                lambda other: _model_of(whole, other, values, backend, gaussian_frame),
+                lambda other: _model_of(whole, other, request),
             )
             sky = of_raw_data(sky) if solved.taken_out else sky
 
@@ -162,28 +153,32 @@ def solve_gains(
             if not isinstance(sky, SkyModel):
                 pairs = zip(sky.partitions, cuts, strict=True)
                 seen = replace(sky, partitions=tuple(part.some(*cut) for part, cut in pairs))
-            return _model_of(some, seen, values, backend, gaussian_frame)
+            return _model_of(some, seen, request)
 
         return judged(solved, of_some)
 
 
-def _solved(
-    observation: Observation,
-    sky: SkyModel | Observation,
-    *,
-    interval: str | float,
-    chan_blocks: int,
-    mode: Mode,
-    feeds: Literal["separate", "common"],
-    cross_hands: Literal["auto", "on", "off"],
-    reference: str,
-    min_baselines: int,
-    snr_limit: float,
-    values: Mapping[str, float] | None,
-    backend: Backend,
-    gaussian_frame: GaussianFrame,
-) -> SolvedGains:
+@dataclass(frozen=True)
+class _Request:
+    """Arguments of `solve_gains`, but for the data, the sky and the bar."""
+
+    interval: str | float
+    chan_blocks: int
+    mode: Mode
+    feeds: Literal["separate", "common"]
+    cross_hands: Literal["auto", "on", "off"]
+    reference: str
+    min_baselines: int
+    snr_limit: float
+    values: Mapping[str, float] | None
+    backend: Backend
+    gaussian_frame: GaussianFrame
+
+
+def _solved(observation: Observation, sky: SkyModel | Observation, request: _Request) -> SolvedGains:
     """Gains for one state of the feeds; see `solve_gains`."""
+    mode, feeds, cross_hands = request.mode, request.feeds, request.cross_hands
+    chan_blocks, min_baselines, snr_limit = request.chan_blocks, request.min_baselines, request.snr_limit
     options = SolveOptions(mode, min_baselines)
     if not snr_limit >= 0.0:
         raise InputError(f"snr_limit must be 0 or more, got {snr_limit}")
@@ -191,25 +186,11 @@ def _solved(
     if isinstance(sky, SkyModel) and fraction > 0.0:
         # A fraction of what the model and the gains expect: gains are solved for twice.
         sky = replace(sky, noise=replace(sky.noise, systematic=None))
-        rough = _solved(
-            observation,
-            sky,
-            interval=interval,
-            chan_blocks=chan_blocks,
-            mode=mode,
-            feeds=feeds,
-            cross_hands=cross_hands,
-            reference=reference,
-            min_baselines=min_baselines,
-            snr_limit=3.0,
-            values=values,
-            backend=backend,
-            gaussian_frame=gaussian_frame,
-        )
-        of_sky = _model_of(observation, sky, values, backend, gaussian_frame)
+        rough = _solved(observation, sky, replace(request, snr_limit=3.0))
+        of_sky = _model_of(observation, sky, request)
         expected = (gain * vis for gain, vis in zip(rough.amplitudes(), of_sky, strict=True))
         observation = with_systematic(observation, fraction, expected)
-    segments = cut(_checked_interval(interval), observation.partition_views)
+    segments = cut(_checked_interval(request.interval), observation.partition_views)
     windows = _windows(observation)
     if cross_hands not in ("auto", "on", "off"):
         raise InputError(f"cross_hands must be auto, on or off, got {cross_hands!r}")
@@ -220,7 +201,7 @@ def _solved(
     blocks = [_blocks(observation.partitions[window[0]].n_chan, chan_blocks) for window in windows]
     block_of = {i: blocks[k] for k, window in enumerate(windows) for i in window}
     sums: dict[int, IntervalSums] = {}
-    vis = _model_of(observation, sky, values, backend, gaussian_frame)
+    vis = _model_of(observation, sky, request)
     turns = (
         turns_of(observation, sky, feeds == "separate")
         if isinstance(sky, SkyModel)
@@ -249,9 +230,13 @@ def _solved(
     each = [(sums[w[0]], unknowns[w[0]]) for w in windows]
     if cross_hands == "auto":
         each = [_without_weak_cross_hands(*one) for one in each]
-    order = _order(observation, reference, each)
+    order = _order(observation, request.reference, each)
     solutions = [solve_sums(*one, options, order) for one in each]
-    settings: dict[str, JsonValue] = {"mode": mode, "interval": _interval_text(interval), "feeds": feeds}
+    settings: dict[str, JsonValue] = {
+        "mode": mode,
+        "interval": _interval_text(request.interval),
+        "feeds": feeds,
+    }
     settings |= {"chan_blocks": chan_blocks, "min_baselines": min_baselines, "snr_limit": snr_limit}
     settings |= {"cross_hands": any(one.is_joint for _, one in each)}
     return SolvedGains(
@@ -326,17 +311,13 @@ def _blocks(n_chan: int, n_block: int) -> Index:
 
 
 def _model_of(
-    observation: Observation,
-    sky: SkyModel | Observation,
-    values: Mapping[str, float] | None,
-    backend: Backend,
-    gaussian_frame: GaussianFrame,
+    observation: Observation, sky: SkyModel | Observation, request: _Request
 ) -> Iterable[NDArray[np.complexfloating]]:
     """Model visibilities of each partition."""
-    if isinstance(sky, SkyModel):
-        models = predict(observation, sky, values=values, backend=backend, gaussian_frame=gaussian_frame)
-        return map(whole, models)
-    return _of_column(observation, sky)
+    if not isinstance(sky, SkyModel):
+        return _of_column(observation, sky)
+    values, backend, frame = request.values, request.backend, request.gaussian_frame
+    return map(whole, predict(observation, sky, values=values, backend=backend, gaussian_frame=frame))
 
 
 def _of_column(observation: Observation, model: Observation) -> Iterator[NDArray[np.complexfloating]]:

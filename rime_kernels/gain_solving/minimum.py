@@ -92,13 +92,15 @@ def _stefcal(edges: Edges, mode: int, most: int) -> int:
 
 
 @inner_function
-def _coordinates(reason: types.Array, fixed: types.Array, mode: int) -> tuple[types.Array, types.Array, int, int]:
+def _coordinates(
+    reason: types.Array, fixed: types.Array, mode: int
+) -> tuple[types.Array, types.Array, int, int]:
     """Where ln |g| and arg g of each node are among all coordinates; how many logs, and how many, are free.
 
     After the free ones comes one of all that is not solved for, which is 0, and then those of fixed phases.
     """
-    n_solved = np.count_nonzero(reason == _SOLVED)
-    n_fixed = np.count_nonzero(fixed) if mode != 2 else 0
+    n_solved = (reason == _SOLVED).sum()
+    n_fixed = fixed.sum() if mode != 2 else 0
     n_log = 0 if mode == 1 else n_solved
     n = n_log if mode == 2 else n_log + n_solved - n_fixed
     log, phase = np.full(reason.size, n), np.full(reason.size, n)
@@ -134,10 +136,8 @@ def _solve_one(node1: types.Array, node2: types.Array, sums: types.Record, count
     log, phase, n_log, n = _coordinates(found, fixed, mode)
     of_edges = GainSums(sums[1][problem][used], cross.real.copy(), cross.imag.copy())
     edges = Edges(node1[used], node2[used], of_edges, log, phase, gain)
-    given, x = gain.copy(), np.zeros(n + 1 + np.count_nonzero(fixed))
-    gain[:] = 1.0
-    chi2[0] = chi2_of(edges, data)
-    gain[:] = given
+    x = np.zeros(n + 1 + np.count_nonzero(fixed))
+    chi2[0] = (data - 2.0 * of_edges.real + of_edges.power).sum()  # of gains 1
     if not warm:
         _start(edges, anchor, mode)
     n_step = _stefcal(edges, mode, most)

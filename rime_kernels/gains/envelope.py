@@ -90,7 +90,9 @@ def log_determinant(rows: Rows | GainGroups, first: int, end: int, factor: Array
 
 
 @summing_function
-def invert(rows: Rows | GainGroups, first: int, end: int, matrix: Array, column: Array, product: Array) -> None:
+def invert(
+    rows: Rows | GainGroups, first: int, end: int, matrix: Array, column: Array, product: Array
+) -> None:
     """Replace the factor L by the elements of A^-1 in its places; the last two are work space (n,)."""
     begin, row = rows.begin, rows.row
     for j in range(end - 1, first - 1, -1):

@@ -1,10 +1,10 @@
 """The search for the gains that fit best: the step, when it is shortened, and when the search ends.
 
 All searches for gains go by these rules: on the CPU from sums of cells (`rime_kernels.gains.maximum`) and of
-solution intervals (`rime_kernels.gain_solving`), on a GPU (`rime_kernels.gains.cuda.climb`), and beside linear
-parameters of the sky. What is minimised is f, half of chi-squared but for a constant, plus minus ln prior
-(`rime_kernels.gains.curvature`). A step s goes by the inverse of the second derivatives H, or of those of
-Gauss and Newton where H is not positive, and should gain -slope s / 2 = s H s / 2: "gain" is twice that.
+solution intervals (`rime_kernels.gain_solving`), on a GPU (`rime_kernels.gains.cuda.climb`), and beside
+linear parameters of the sky. What is minimised is f, half of chi-squared but for a constant, plus minus ln
+prior (`rime_kernels.gains.curvature`). A step s goes by the inverse of the second derivatives H, or of those
+of Gauss and Newton where H is not positive. It should gain s H s / 2, and "gain" is twice that.
 """
 
 from __future__ import annotations
@@ -80,7 +80,14 @@ def make_climb(evaluate: Compiled, assemble: Compiled, longest: Compiled) -> Com
 
     @summing_function
     def factored(
-        problem: Record, rows: Record, first: int, end: int, x: Array, unit: float, slope: Array, matrix: Array
+        problem: Record,
+        rows: Record,
+        first: int,
+        end: int,
+        x: Array,
+        unit: float,
+        slope: Array,
+        matrix: Array,
     ) -> bool:
         assemble(problem, x, True, matrix, slope)
         if factorise(rows, first, end, matrix, 1e-14) < 0:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -44,28 +46,45 @@ def joint_correction(best: JointBest) -> tuple[float, float, float]:
     return of_gains[0] + of_linear[0], error, min(of_gains[2], of_linear[2])
 
 
-def accuracy_line(best: BestGains) -> str:
-    """A line where the approximation is off, or where that cannot be told; else ""."""
-    return _line(correction(best), f"{best.free.layout.n} of them", "the best gains")
+def of_gains(best: BestGains) -> Accuracy:
+    """How good the integral over gains is."""
+    return Accuracy(correction(best), f"{best.free.layout.n} of them", "the best gains")
 
 
-def joint_accuracy_line(best: JointBest) -> str:
-    """A line on the accuracy of an integral over gains and linear parameters."""
+def of_both(best: JointBest) -> Accuracy:
+    """How good an integral over gains and linear parameters is."""
     what = f"{best.gains.free.layout.n} of them and {best.z.size} marginalised quantities of the sky"
-    return _line(joint_correction(best), what, "the best values")
+    return Accuracy(joint_correction(best), what, "the best values")
 
 
-def _line(correction: tuple[float, float, float], what: str, where: str) -> str:
-    found, error, share = correction
-    if share < LEAST_SHARE:
+class Accuracy(NamedTuple):
+    """How good an integral is.
+
+    Attributes
+    ----------
+    correction : tuple of three float
+        As `correction` gives it.
+    what, where : str
+        What is integrated over, and what the draws are around.
+    """
+
+    correction: tuple[float, float, float]
+    what: str
+    where: str
+
+    @property
+    def line(self) -> str:
+        """A line where the approximation is off, or where that cannot be told; else ""."""
+        found, error, share = self.correction
+        if share < LEAST_SHARE:
+            return (
+                f"LAPLACE APPROXIMATION IS DOUBTFUL for {self.what}: at the best fit, too few "
+                f"importance-sampling draws around {self.where} carry weight ({share:.1%}) to measure the "
+                'error. Compare with gains="sample"'
+            )
+        if abs(found) < _TOLERANCE + 2.0 * error:
+            return ""
         return (
-            f"LAPLACE APPROXIMATION IS DOUBTFUL for {what}: at the best fit, too few importance-sampling "
-            f"draws around {where} carry weight ({share:.1%}) to measure the error. Compare with "
-            'gains="sample"'
+            f"LAPLACE APPROXIMATION IS OFF for {self.what}: at the best fit, ln L is wrong by {-found:+.2f} "
+            f'+- {error:.2f} (importance sampling), and so is the evidence. Compare with gains="sample"'
         )
-    if abs(found) < _TOLERANCE + 2.0 * error:
-        return ""
-    return (
-        f"LAPLACE APPROXIMATION IS OFF for {what}: at the best fit, ln L is wrong by {-found:+.2f} +- "
-        f'{error:.2f} (importance sampling), and so is the evidence. Compare with gains="sample"'
-    )

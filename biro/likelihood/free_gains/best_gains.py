@@ -278,12 +278,9 @@ class BestGains:
         layout = self.free.layout
         each = zip(layout.partitions, models, changes, self.factor, strict=True)
         total = np.concatenate([m.changes(dv, own.own(self.gain)) / s**2 for own, m, dv, s in each])
-        cells = layout.cells
-        of_cell = np.repeat(np.arange(total.size), np.diff(cells.first))
-        by = cells.factor * np.where(cells.is_phase, total.imag[of_cell], total.real[of_cell])
-        moved = np.bincount(cells.coordinate, by, minlength=layout.n)[None].astype(np.float64)
+        moved = layout.slopes(total)[None]
         self.solve(moved, exact=False)
-        return self._of_cells(moved[0])
+        return np.asarray(layout.logs @ moved[0])
 
     def log_weights(self, n_draw: int, rng: np.random.Generator) -> Array:
         """ln of true over approximate density of draws of the normal approximation, (n_draw, n_group)."""
@@ -300,16 +297,6 @@ class BestGains:
         with CALL_LOCK:
             cell_sums.gains_of_cells(self.free.layout.cells, x, gain)
         return gain
-
-    def _of_cells(self, x: Array) -> Complex:
-        """Sums over the coordinates of each cell, complex128 (n_cell,)."""
-        cells = self.free.layout.cells
-        log = np.where(cells.is_phase, 1j, 1.0) * (cells.factor * x[cells.coordinate])
-        of_cell = np.repeat(np.arange(cells.first.size - 1), np.diff(cells.first))
-        real, imag = (
-            np.bincount(of_cell, part, minlength=cells.first.size - 1) for part in (log.real, log.imag)
-        )
-        return np.asarray(real + 1j * imag)
 
     def draw(self, rng: np.random.Generator) -> Array:
         """Coordinates drawn from the normal approximation about the best ones, (n,), by groups."""

@@ -226,12 +226,12 @@ class JointBest:
     def border(self) -> Array:
         """B, float64 (n, n_linear)."""
         r = self.of.to_cells @ (self.weight * self._turned * np.conj(self.sky.responses)).T
-        return self._cells_to_x(2.0 * self._c.real - r)
+        return self.of.free.layout.slopes(2.0 * self._c.real - r)
 
     @property
     def expected_border(self) -> Array:
         """B as it is on average over data, that of Gauss and Newton."""
-        return self._cells_to_x(self._c)
+        return self.of.free.layout.slopes(self._c)
 
     @cached_property
     def _integral(self) -> tuple[float, Array, Array]:
@@ -256,7 +256,7 @@ class JointBest:
         inverse = np.linalg.inv(lower)
         covariance = inverse.T @ inverse
         held = self.gains.held(np.ascontiguousarray(moves @ inverse.T))
-        of_x = (-(self.of.logs @ moves) @ covariance)[self.of.cell].T
+        of_x = (-(self.of.free.layout.logs @ moves) @ covariance)[self.of.cell].T
         responses, spread = self.sky.responses, covariance @ self.sky.responses
         a, u = np.sum(of_x.real * responses, axis=0), np.sum(of_x * responses, axis=0)
         square = self._power * np.sum(np.conj(responses) * spread, axis=0).real
@@ -269,7 +269,7 @@ class JointBest:
         w, power, turned, held = self.weight, self._power, self._turned, own.gains
         by_log = of.to_cells @ (w * (2.0 * own.mixed - own.crossed.real + own.square))
         by_phase = of.to_cells @ (w * own.crossed.imag)
-        slope = held.slope + self._cells_to_x((by_log + 1j * by_phase)[:, None])[:, 0]
+        slope = held.slope + self.of.free.layout.slopes(by_log + 1j * by_phase)
         of_maximum = gains.slopes()
         alone = [one - other for one, other in zip(held.slopes, of_maximum, strict=True)]
         by_z = -self._along(self._by_cells(alone) - 2.0 * power * own.a)
@@ -346,10 +346,6 @@ class JointBest:
         """Derivatives by V of what has these by m, Re r and Im r of cells (`cell_sums.slopes_of_rows`)."""
         power, real, imag = (each[self.of.cell] for each in slopes)
         return np.asarray(2.0 * power * self._power * self.vis + (real - 1j * imag) * self._turned)
-
-    def _cells_to_x(self, of_cells: Complex) -> Array:
-        """Derivatives by coordinates (n, n_column), from those by a + i p of cells (n_cell, n_column)."""
-        return np.asarray((self.of.logs.conj().T @ of_cells).real)
 
     def _gains_with(self, vis: Complex, x: Array) -> BestGains:
         of = self.of

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from functools import cached_property
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,7 @@ from rime_kernels.gains.arrays import GainCells, GainGroups, GainSums
 from rime_kernels.gains.laplace import undetermined
 
 Array = NDArray[np.float64]
+Complex = NDArray[np.complex128]
 Index = NDArray[np.int64]
 T = TypeVar("T", bound=np.generic)
 _SECOND = ("L", "Y")
@@ -119,6 +121,19 @@ class GainLayout:
         np.add.at(found, (partition, self.cells.coordinate), 1.0)
         found[:, self.pinned] = 0.0
         return np.asarray((found / np.maximum(found.sum(axis=0), 1.0)).sum(axis=1))
+
+    @cached_property
+    def logs(self) -> Any:
+        """ln gains of cells from coordinates, sparse complex128 (n_cell, n)."""
+        from scipy.sparse import csr_array
+
+        cells = self.cells
+        by = np.where(cells.is_phase, 1j, 1.0) * cells.factor
+        return csr_array((by, cells.coordinate, cells.first), shape=(cells.first.size - 1, self.n))
+
+    def slopes(self, of_cells: Complex) -> Array:
+        """Derivatives by coordinates (n, ...), from those by ln amplitude + i phase of cells."""
+        return np.ascontiguousarray((self.logs.conj().T @ of_cells).real)
 
     @property
     def n_held(self) -> int:

@@ -29,8 +29,6 @@ class VisibilitiesOfCells:
     partition : int64 (n_vis,)
     to_cells : sparse float64 (n_cell, n_vis)
         Sums over cells.
-    logs : sparse complex128 (n_cell, n)
-        ln gains of cells, from coordinates.
     """
 
     def __init__(self, free: GainProblem) -> None:
@@ -46,10 +44,6 @@ class VisibilitiesOfCells:
         self.partition = np.repeat(np.arange(len(parts)), [part.vis.size for part in parts])
         at = np.arange(self.cell.size)
         self.to_cells: Any = csr_array((np.ones(at.size), (self.cell, at)), shape=(n_cell, at.size))
-        cells = layout.cells
-        of_entry = np.repeat(number, np.diff(cells.first))
-        by = np.where(cells.is_phase, 1j, 1.0) * cells.factor
-        self.logs: Any = csr_array((by, (of_entry, cells.coordinate)), shape=(n_cell, layout.n))
 
     def parts(self, of_all: NDArray[T]) -> list[NDArray[T]]:
         """What belongs to visibilities (..., n_vis), of each partition: (..., n_row, n_chan, n_corr)."""

@@ -22,7 +22,7 @@ from biro.display.formatting import first_few
 from biro.errors import InputError
 from biro.likelihood.degeneracies import in_words
 from biro.likelihood.engines import PartitionEngines
-from biro.likelihood.free_gains.accuracy import joint_accuracy_line, joint_correction
+from biro.likelihood.free_gains.accuracy import Accuracy, of_both
 from biro.likelihood.free_gains.beside_linear import GainsBesideLinear
 from biro.likelihood.free_gains.joint_best import JointBest
 from biro.likelihood.free_gains.linear_sky import LinearSky
@@ -77,9 +77,10 @@ class InnerFluxAndGainLikelihood(LaplaceLikelihood["JointFit"]):
         *,
         integrate: bool,
     ) -> None:
-        super().__init__(observation, InnerParameters(full, model))
-        self._model, self._engines, self._sky, self._integrate = model, engines, of_sky, integrate
         self._gains = InnerGainLikelihood(observation, of_sky, engines, full, integrate=integrate)
+        inner = InnerParameters(full, model)
+        super().__init__(observation, inner, self._gains.law, integrate=integrate)
+        self._model, self._engines, self._sky = model, engines, of_sky
         self._linear = InnerParameters(of_sky, model)
         # Where the linear parameters are among those of the full model.
         places = {name: i for i, name in enumerate(full.parameter_names)}
@@ -89,7 +90,7 @@ class InnerFluxAndGainLikelihood(LaplaceLikelihood["JointFit"]):
         self._responses = Responses(observation, engines, self._linear)
         self._search = GainsBesideLinear(self._gains.free)
         self._last: tuple[bytes, JointFit | None] | None = None  # theta, and what fits best there
-        self._law, self.noise, self.identity = self._gains.law, self._gains.noise, self._gains.identity
+        self.identity = self._gains.identity
         self._refuse_absorbed()
 
     @property
@@ -97,7 +98,7 @@ class InnerFluxAndGainLikelihood(LaplaceLikelihood["JointFit"]):
         """What is integrated over or solved for."""
         names = self._linear.names
         count = "1 parameter is" if len(names) == 1 else f"{len(names)} parameters are"
-        done = "integrated over with the gains (Laplace)" if self._integrate else "solved for with the gains"
+        done = "integrated over with the gains (Laplace)" if self.integrates else "solved for with the gains"
         return [*self._gains.lines, f"{count} {done}: {first_few(names)}"]
 
     def fit(self, one: ThetaBatch) -> JointFit | None:
@@ -132,17 +133,6 @@ class InnerFluxAndGainLikelihood(LaplaceLikelihood["JointFit"]):
         """Weights of the residuals of each partition: `GainTreatment.weights`."""
         return self._gains.weights(self._at_means(batch.theta), vis)
 
-    def remarks(self, batch: ThetaBatch) -> list[str]:
-        """Where the Laplace approximation is doubtful, for a batch of one."""
-        at = self.fit(batch) if self._integrate else None
-        line = "" if at is None else joint_accuracy_line(at.best)
-        return [line] if line else []
-
-    def correction(self, batch: ThetaBatch) -> tuple[float, float, float] | None:
-        """Correction of the integral, as `InnerGainTreatment` describes it."""
-        at = self.fit(batch) if self._integrate else None
-        return None if at is None else joint_correction(at.best)
-
     def of_sky(self, batch: ThetaBatch) -> ThetaBatch:
         """Theta of the model that visibilities are predicted from: `InnerGainTreatment.of_sky`."""
         linear = np.tile(self._mean, (len(batch), 1))
@@ -151,45 +141,62 @@ class InnerFluxAndGainLikelihood(LaplaceLikelihood["JointFit"]):
             linear[b] = np.nan if at is None else self._mean + self._sd * at.best.z
         return self._sky.at(self._linear.theta(batch.theta, linear))
 
-    def parameters(self, best: JointBest, x: Array, z: Array) -> Array:
+    def chi2_of(self, fit: JointFit) -> Array:
+        """Chi-squared at the best values, float64 (n_partition,)."""
+        return fit.best.chi2
+
+    def values(self, fit: JointFit) -> Array:
+        """The best values of the inner parameters, float64 (n_inner,)."""
+        return self._parameters(fit.best, fit.best.gains.x, fit.best.z)
+
+    def _parameters(self, best: JointBest, x: Array, z: Array) -> Array:
         """Values of the inner parameters of the full model (n_inner,)."""
         found = np.empty(self.inner.full.n_param)
         found[self._gains.inner.of_inner] = self._gains.parameters(best.gains, x)
         found[self._places] = self._mean + self._sd * z
         return found[self.inner.of_inner]
 
-    def value(self, at: JointFit) -> float:
+    def value(self, fit: JointFit) -> float:
+        """ln L."""
+        return self._at_best(fit) + (fit.best.log_volume if self.integrates else 0.0)
+
+    def _at_best(self, fit: JointFit) -> float:
         """ln L + ln prior at the best values.
 
         Of the linear parameters per unit of z, without (2 pi)^(-n/2), where these are integrated over.
         """
-        value = self.value_of(at, at.best.chi2) + at.best.log_prior
+        value = self._value_of(fit, fit.best.chi2) + fit.best.log_prior
         unit = np.sqrt(2.0 * np.pi) * self._sd
-        return value if self._integrate else value - float(np.log(unit).sum())
+        return value if self.integrates else value - float(np.log(unit).sum())
 
-    def value_of(self, at: JointFit, chi2: Array) -> float:
+    def _value_of(self, fit: JointFit, chi2: Array) -> float:
         """ln L of the chi-squared of each partition."""
-        return float(self._law.log_likelihood(at.sky, chi2[None])[0])
+        return float(self.law.log_likelihood(fit.sky, chi2[None])[0])
 
-    def log_volume(self, at: JointFit) -> float:
-        """ln of the integral over ln L + ln prior at the best values; 0 where nothing is integrated over."""
-        return at.best.log_volume if self._integrate else 0.0
+    def draw(self, fit: JointFit, rng: np.random.Generator) -> tuple[Array, float]:
+        """Values of the inner parameters (n_inner,) from the normal approximation, and ln L of these."""
+        x, z, chi2 = fit.best.draw(rng)
+        return self._parameters(fit.best, x, z), self._value_of(fit, chi2)
 
-    def value_and_gradient(self, at: JointFit) -> tuple[float, Array]:
+    def accuracy(self, fit: JointFit) -> Accuracy:
+        """How good the integral over both is."""
+        return of_both(fit.best)
+
+    def value_and_gradient(self, fit: JointFit) -> tuple[float, Array]:
         """ln L, and its derivatives (n_param,)."""
-        if not self._integrate:
-            by_vis, half = at.best.slopes_of_maximum()
-            return self.value(at), self._gradient(at, by_vis, half)[self._linear.of_outer]
-        slopes = at.best.slopes()
-        gradient = self._gradient(at, slopes.by_vis, slopes.half)
-        gradient = (gradient + self._gains.by_priors(at.sky, slopes.by_priors))[self._linear.of_outer]
-        by_responses = self._adjoint_parts(at, self._sd[:, None] * slopes.by_responses)
-        return self.value(at) + slopes.log_volume, gradient + at.responses.slope(by_responses)
+        if not self.integrates:
+            by_vis, half = fit.best.slopes_of_maximum()
+            return self._at_best(fit), self._gradient(fit, by_vis, half)[self._linear.of_outer]
+        slopes = fit.best.slopes()
+        gradient = self._gradient(fit, slopes.by_vis, slopes.half)
+        gradient = (gradient + self._gains.by_priors(fit.sky, slopes.by_priors))[self._linear.of_outer]
+        by_responses = self._adjoint_parts(fit, self._sd[:, None] * slopes.by_responses)
+        return self._at_best(fit) + slopes.log_volume, gradient + fit.responses.slope(by_responses)
 
     def _gradient(self, at: JointFit, by_vis: NDArray[np.complex128], half: Array) -> Array:
         """Derivatives by theta and the linear parameters of what has these by `JointSlopes`."""
         gradients = self._engines.adjoint(at.sky, self._adjoint_parts(at, by_vis[None]))
-        of_noise = self._law.slopes_of_samples(at.sky, self._search.parts(half))
+        of_noise = self.law.slopes_of_samples(at.sky, self._search.parts(half))
         return np.asarray(at.sky.pull_back(gradients)[0] + of_noise)
 
     def _half_of(self, best: JointBest, one: ThetaBatch) -> list[Array]:
@@ -205,10 +212,10 @@ class InnerFluxAndGainLikelihood(LaplaceLikelihood["JointFit"]):
 
     def _adjoint_parts(self, at: JointFit, vis: NDArray[np.complex128]) -> list[NDArray[np.complex128]]:
         """Visibilities (n, n_vis) in parts, times the ratio of their weights to those of an adjoint."""
-        parts, weights = self._search.parts(vis), self._law.weights(at.sky)
+        parts, weights = self._search.parts(vis), self.law.weights(at.sky)
         if weights is None:
             return parts
-        ratios = weight_ratios(weights, self._law.stated)
+        ratios = weight_ratios(weights, self.law.stated)
         return [ratio * part for ratio, part in zip(ratios, parts, strict=True)]
 
     def _found(self, outer: Array, factor: Array) -> JointFit | None:
@@ -222,7 +229,7 @@ class InnerFluxAndGainLikelihood(LaplaceLikelihood["JointFit"]):
         if best is None:
             return None
         linear = (self._mean + self._sd * best.z)[None]
-        return JointFit(self, best, responses, self._sky.at(self._linear.theta(outer[None], linear)))
+        return JointFit(best, responses, self._sky.at(self._linear.theta(outer[None], linear)))
 
     def _at_means(self, outer: Array) -> ThetaBatch:
         """Vectors (n_batch, n_outer) with the linear parameters at the means of their priors."""
@@ -264,41 +271,16 @@ class InnerFluxAndGainLikelihood(LaplaceLikelihood["JointFit"]):
 
 
 class JointFit(NamedTuple):
-    """The linear parameters and gains that fit best beside one theta: an `InnerFit`.
+    """The linear parameters and gains that fit best beside one theta.
 
     Attributes
     ----------
-    of : InnerFluxAndGainLikelihood
     best : JointBest
     responses : ResponsesAt
     sky : ThetaBatch
         Theta with the best linear parameters, a batch of one.
     """
 
-    of: InnerFluxAndGainLikelihood
     best: JointBest
     responses: ResponsesAt
     sky: ThetaBatch
-
-    @property
-    def chi2(self) -> Array:
-        """Chi-squared at the best values, float64 (n_partition,)."""
-        return self.best.chi2
-
-    @property
-    def values(self) -> Array:
-        """The best values of the inner parameters, float64 (n_inner,)."""
-        return self.of.parameters(self.best, self.best.gains.x, self.best.z)
-
-    def log_likelihood(self) -> float:
-        """ln L."""
-        return self.of.value(self) + self.of.log_volume(self)
-
-    def log_likelihood_and_gradient(self) -> tuple[float, Array]:
-        """ln L, and its derivatives with respect to theta, float64 (n_param,)."""
-        return self.of.value_and_gradient(self)
-
-    def draw(self, rng: np.random.Generator) -> tuple[Array, float]:
-        """Values of the inner parameters (n_inner,) from the normal approximation, and ln L of these."""
-        x, z, chi2 = self.best.draw(rng)
-        return self.of.parameters(self.best, x, z), self.of.value_of(self, chi2)

@@ -26,7 +26,7 @@ from biro.errors import InputError
 from biro.inference.maximum.differences import curvature
 from biro.likelihood.engines import PartitionEngines
 from biro.likelihood.fisher import Fisher
-from biro.likelihood.free_gains.accuracy import accuracy_line, correction
+from biro.likelihood.free_gains.accuracy import Accuracy, of_gains
 from biro.likelihood.free_gains.best_gains import BestGains, Slopes
 from biro.likelihood.free_gains.expected import expected, share_of_cells
 from biro.likelihood.free_gains.gain_search import FreeGains
@@ -39,7 +39,6 @@ from biro.models import BoundModel
 from biro.models.bound.antenna_terms.normal_priors import NormalPriors
 from biro.models.bound.theta_batch import ThetaBatch
 from biro.observation.observation import Observation
-from rime_kernels import Gradient
 
 Array = NDArray[np.float64]
 Complex = NDArray[np.complexfloating]
@@ -59,11 +58,6 @@ class InnerGainLikelihood(LaplaceLikelihood["GainFit"]):
         With the priors of gains.
     integrate : bool
         Whether gains are integrated over, or solved for.
-
-    Attributes
-    ----------
-    integrates : bool
-        Whether gains are integrated over.
 
     Raises
     ------
@@ -96,26 +90,26 @@ class InnerGainLikelihood(LaplaceLikelihood["GainFit"]):
                 'corrected for feed rotation. Write feeds = "common", use gains="sample", or use '
                 'uncorrected data with [feeds] rotation = "present"'
             )
-        super().__init__(observation, InnerParameters(full, model))
+        law = inner_noise(observation, model, engines)
+        super().__init__(observation, InnerParameters(full, model), law, integrate=integrate)
         order = {name: k for k, name in enumerate(gains.names)}
         self._order = np.array([order[name] for name in self.inner.names], np.int64)
-        self._model, self._engines, self.integrates = model, engines, integrate
+        self._model, self._engines = model, engines
         self.free = FreeGains(engines.partitions, gains, engines.left_out)
         self._priors, names = gains.priors, list(model.parameter_names)
         self._of_priors = np.array([names.index(name) for name in gains.priors.names], np.int64)
-        self.law = inner_noise(observation, model, engines)
-        self.noise = self.law.text
         self.identity = [word]  # the model as it was written says what is integrated over
         if model.model.noise.follows_model:
             self.identity.append("systematic of the model")  # until version 0.2 of the data
         self.lines = [*self.law.lines, *full.gain_lines, *self._lines()]
 
     def fit(self, one: ThetaBatch) -> GainFit | None:
-        """The best gains for a batch of one; None for impossible sources."""
+        """The best gains for a batch of one; None for impossible sources, or where no maximum was found."""
         if not self.is_possible(one):
             return None
         models = self.free.models(self._engines.rimes, self._engines.sources(one), self.law.weights(one))
-        return GainFit(self, self.free.best(models, one.noise_factor[0], self.priors_at(one)), one)
+        best = self.free.best(models, one.noise_factor[0], self.priors_at(one))
+        return GainFit(best, one) if best.converged else None
 
     def fisher(
         self, batch: ThetaBatch, half_of: Callable[[ThetaBatch], Sequence[Array]] | None = None
@@ -190,7 +184,7 @@ class InnerGainLikelihood(LaplaceLikelihood["GainFit"]):
         """
         if batch is not None:
             fit = self.fit(batch)
-            if fit is not None and fit.best.converged:
+            if fit is not None:
                 data_alone = expected(fit.best)
                 taken = 2.0 * share_of_cells(data_alone) * np.abs(data_alone.gain) ** 2 * fit.best.sums.power
                 return np.array([own.own(taken).sum() for own in self.free.layout.partitions])
@@ -206,23 +200,6 @@ class InnerGainLikelihood(LaplaceLikelihood["GainFit"]):
             data = np.where(part.weight > 0.0, part.vis / gain, 0.0)
             parts.append(replace(part, vis=data, weight=weight * np.abs(gain) ** 2))
         return replace(self._observation, partitions=tuple(parts))
-
-    def weights(
-        self, batch: ThetaBatch, vis: Sequence[Complex] | None = None
-    ) -> Sequence[NDArray[np.floating]]:
-        """Weights of the residuals of each partition: `GainTreatment.weights`."""
-        return self.law.weights(batch, vis) or self.law.stated
-
-    def remarks(self, batch: ThetaBatch) -> list[str]:
-        """Where the Laplace approximation is doubtful, for a batch of one."""
-        fit = self.fit(batch) if self.integrates else None
-        line = "" if fit is None else accuracy_line(fit.best)
-        return [line] if line else []
-
-    def correction(self, batch: ThetaBatch) -> tuple[float, float, float] | None:
-        """Correction of the integral, as `InnerGainTreatment` describes it."""
-        fit = self.fit(batch) if self.integrates else None
-        return None if fit is None or not fit.best.converged else correction(fit.best)
 
     def beside(self, theta: Array) -> Array:
         """Vectors of the full model (n_batch, n_full) with their gains replaced as by `best`."""
@@ -247,13 +224,42 @@ class InnerGainLikelihood(LaplaceLikelihood["GainFit"]):
         found[self._of_priors] = self._priors.pull_back(numbers, by)
         return found
 
-    def value(self, best: BestGains, batch: ThetaBatch) -> float:
+    def chi2_of(self, fit: GainFit) -> Array:
+        """Chi-squared at the best gains, float64 (n_partition,)."""
+        return fit.best.chi2
+
+    def values(self, fit: GainFit) -> Array:
+        """The best gains, float64 (n_inner,)."""
+        return self.parameters(fit.best, fit.best.x)
+
+    def value(self, fit: GainFit) -> float:
+        """ln L."""
+        volume = fit.best.log_volume() if self.integrates else 0.0
+        return self._at_best(fit.best, fit.one) + volume
+
+    def value_and_gradient(self, fit: GainFit) -> tuple[float, Array]:
+        """ln L, and its derivatives with respect to theta, float64 (n_param,)."""
+        value, slopes, beside = self.value_and_slopes(*fit)
+        gradients = self._engines.pull_back(fit.one, fit.best.pulled(slopes))
+        return value, np.asarray(fit.one.pull_back(gradients)[0]) + beside
+
+    def draw(self, fit: GainFit, rng: np.random.Generator) -> tuple[Array, float]:
+        """Gains (n_inner,) from the normal approximation, and ln L of these."""
+        x = fit.best.draw(rng)
+        value = self.law.log_likelihood(fit.one, fit.best.chi2_at(x)[None])[0]
+        return self.parameters(fit.best, x), float(value)
+
+    def accuracy(self, fit: GainFit) -> Accuracy:
+        """How good the integral over gains is."""
+        return of_gains(fit.best)
+
+    def _at_best(self, best: BestGains, batch: ThetaBatch) -> float:
         """ln L + ln prior at the best gains, for a batch of one."""
         return float(self.law.log_likelihood(batch, best.chi2[None])[0]) + best.log_prior
 
     def value_and_slopes(self, best: BestGains, batch: ThetaBatch) -> tuple[float, Slopes, Array]:
         """The value; its slopes by sums of cells, and by theta through the noise and the priors of gains."""
-        value = self.value(best, batch)
+        value = self._at_best(best, batch)
         if not self.integrates:
             slopes = best.slopes()
             return value, slopes, self.law.slopes(batch, best, slopes)
@@ -262,10 +268,6 @@ class InnerGainLikelihood(LaplaceLikelihood["GainFit"]):
         if by_priors is not None:
             beside += self.by_priors(batch, by_priors)
         return value + volume, slopes, beside
-
-    def pull_back(self, one: ThetaBatch, gradients: Sequence[Gradient]) -> Array:
-        """Derivatives by theta (n_param,) from those by the sources, for a batch of one."""
-        return np.asarray(one.pull_back(self._engines.pull_back(one, gradients))[0])
 
     def priors_at(self, batch: ThetaBatch) -> NormalPriors:
         """The priors of the gains, for a batch of one."""
@@ -304,48 +306,14 @@ class InnerGainLikelihood(LaplaceLikelihood["GainFit"]):
 
 
 class GainFit(NamedTuple):
-    """The gains that fit best beside one theta: an `InnerFit`.
+    """The gains that fit best beside one theta.
 
     Attributes
     ----------
-    of : InnerGainLikelihood
     best : BestGains
     one : ThetaBatch
         The one theta.
     """
 
-    of: InnerGainLikelihood
     best: BestGains
     one: ThetaBatch
-
-    @property
-    def chi2(self) -> Array:
-        """Chi-squared at the best gains, float64 (n_partition,)."""
-        return self.best.chi2
-
-    @property
-    def values(self) -> Array:
-        """The best gains, float64 (n_inner,)."""
-        return self.of.parameters(self.best, self.best.x)
-
-    def log_likelihood(self) -> float:
-        """ln L; NaN where no maximum was found."""
-        if not self.best.converged:
-            return np.nan
-        volume = self.best.log_volume() if self.of.integrates else 0.0
-        return self.of.value(self.best, self.one) + volume
-
-    def log_likelihood_and_gradient(self) -> tuple[float, Array]:
-        """ln L, and its derivatives with respect to theta, float64 (n_param,)."""
-        if not self.best.converged:
-            return np.nan, np.full(self.one.theta.shape[1], np.nan)
-        value, slopes, beside = self.of.value_and_slopes(self.best, self.one)
-        return value, self.of.pull_back(self.one, self.best.pulled(slopes)) + beside
-
-    def draw(self, rng: np.random.Generator) -> tuple[Array, float]:
-        """Gains (n_inner,) from the normal approximation, and ln L of these; NaN without a maximum."""
-        if not self.best.converged:
-            return self.values, np.nan
-        x = self.best.draw(rng)
-        value = self.of.law.log_likelihood(self.one, self.best.chi2_at(x)[None])[0]
-        return self.of.parameters(self.best, x), float(value)

@@ -85,14 +85,12 @@ class LinearLikelihood(InnerLikelihood["LinearFit"]):
             raise InputError(
                 f"marginalise = true needs Gaussian noise; found noise.distribution {distribution!r}"
             )
-        super().__init__(observation, inner)
+        super().__init__(observation, inner, inner_noise(observation, model, engines))
         self._model, self._engines = model, engines
-        self._law = inner_noise(observation, model, engines)
-        self.noise = self._law.text
         priors = [inner.full.parameters[i].prior for i in inner.of_inner]
         self._mean, self._sd = (np.array([getattr(p, key) for p in priors]) for key in ("mean", "sd"))
         self._responses = Responses(observation, engines, inner)
-        is_stated = isinstance(self._law, StatedNoise)
+        is_stated = isinstance(self.law, StatedNoise)
         self._is_constant = is_stated and len(model.noise_parameters) == model.n_param
         self._constant: LinearSums | None = None
         self._constant_eigen: tuple[Array, Array] | None = None
@@ -104,7 +102,7 @@ class LinearLikelihood(InnerLikelihood["LinearFit"]):
         names = self.inner.names
         count = "1 parameter is" if len(names) == 1 else f"{len(names)} parameters are"
         how = "; biro computes their responses once" if self._is_constant else ""
-        return [*self._law.lines, f"{count} marginalised analytically: {first_few(names)}{how}"]
+        return [*self.law.lines, f"{count} marginalised analytically: {first_few(names)}{how}"]
 
     def fit(self, one: ThetaBatch) -> LinearFit | None:
         """The linear parameters for a batch of one; None where their responses are not known."""
@@ -112,7 +110,7 @@ class LinearLikelihood(InnerLikelihood["LinearFit"]):
         sums = self._of_one(one, at)
         if sums is None:
             return None
-        return LinearFit(self, one, sums, self._conditional(sums, one.noise_factor[0]), at)
+        return LinearFit(one, sums, self._conditional(sums, one.noise_factor[0]), at)
 
     def log_likelihood(self, batch: ThetaBatch) -> Array:
         """ln L (n_batch,); NaN for impossible sources."""
@@ -122,16 +120,16 @@ class LinearLikelihood(InnerLikelihood["LinearFit"]):
         for b, sums in enumerate(each):
             if sums is not None:
                 chi2[b], gain[b] = sums.chi2, self._conditional(sums, batch.noise_factor[b]).gain
-        return np.asarray(self._law.log_likelihood(batch, chi2) + gain)
+        return np.asarray(self.law.log_likelihood(batch, chi2) + gain)
 
     def fisher(self, batch: ThetaBatch) -> SchurInformation:
         """The Fisher information of a batch of one, given all that the priors of linear parameters allow.
 
         Linear parameters take some of what the data say of the noise: see `noise_information`.
         """
-        weights = self._law.weights(batch)
-        sums = self._engines if weights is None else WeightedSums(self._engines, self._law.stated, weights)
-        of_noise = noise_information(self._law, self._model, batch.theta[0], self._half_of)
+        weights = self.law.weights(batch)
+        sums = self._engines if weights is None else WeightedSums(self._engines, self.law.stated, weights)
+        of_noise = noise_information(self.law, self._model, batch.theta[0], self._half_of)
         full = self.inner.full, self._engines, sums, self.n_data, self.best(batch)
         of_all = Fisher(*full, self.inner.of_all(of_noise))
         return SchurInformation(of_all, self.inner, self._sd**-2.0)
@@ -140,7 +138,7 @@ class LinearLikelihood(InnerLikelihood["LinearFit"]):
         """The batch with the linear parameters at their most probable values: of the full model."""
         inner = np.tile(self._mean, (len(batch), 1))
         for b, fit in self._fits(batch):
-            inner[b] = fit.values
+            inner[b] = self.values(fit)
         return self.inner.full.at(self.inner.theta(batch.theta, inner))
 
     def of_sky(self, batch: ThetaBatch) -> ThetaBatch:
@@ -170,10 +168,10 @@ class LinearLikelihood(InnerLikelihood["LinearFit"]):
             if fit is None:
                 raise InputError("no draws are possible where the likelihood is NaN")
             for j in np.flatnonzero(place.reshape(-1) == k).tolist():
-                centre[j], sd[j] = fit.values, self._sd * np.sqrt(np.sum(fit.given.root**2, axis=1))
+                centre[j], sd[j] = self.values(fit), self._sd * np.sqrt(np.sum(fit.given.root**2, axis=1))
                 inner[j] = centre[j] + self._sd * (fit.given.root @ noise[j])
                 chi2[j] = self._chi2(fit.sums, inner[j] - self._mean)
-        value = self._law.log_likelihood(batch, chi2)
+        value = self.law.log_likelihood(batch, chi2)
         is_inner = np.isin(np.arange(self.inner.full.n_param), self.inner.of_inner)
         return InnerDraws(self.inner.theta(batch.theta, inner), value, is_inner, centre, sd)
 
@@ -181,12 +179,6 @@ class LinearLikelihood(InnerLikelihood["LinearFit"]):
         """The data with the weights that their noise has, but for the noise factor of the partition."""
         pairs = zip(self._observation.partitions, self.weights(batch), strict=True)
         return replace(self._observation, partitions=tuple(replace(p, weight=w) for p, w in pairs))
-
-    def weights(
-        self, batch: ThetaBatch, vis: Sequence[NDArray[np.complexfloating]] | None = None
-    ) -> Sequence[NDArray[np.floating]]:
-        """Weights of the residuals of each partition: `GainTreatment.weights`."""
-        return self._law.weights(batch, vis) or self._law.stated
 
     def remarks(self, batch: ThetaBatch) -> list[str]:
         """Nothing: the value is exact."""
@@ -212,43 +204,43 @@ class LinearLikelihood(InnerLikelihood["LinearFit"]):
         return [0.5 * at.spread(i, covariance) for i in range(len(self.n_vis))]
 
     def _at(self, one: ThetaBatch) -> ResponsesAt:
-        return self._responses.at(one.theta[0], self._law.weights(one))
+        return self._responses.at(one.theta[0], self.law.weights(one))
 
-    def values(self, given: ConditionalPosterior) -> Array:
+    def values(self, fit: LinearFit) -> Array:
         """The most probable linear parameters, float64 (n_inner,)."""
-        return np.asarray(self._mean + self._sd * given.centre)
+        return np.asarray(self._mean + self._sd * fit.given.centre)
 
     def chi2_of(self, fit: LinearFit) -> Array:
         """Chi-squared of each partition, sum W |r|^2 with the most probable linear parameters."""
         return self._chi2(fit.sums, self._sd * fit.given.centre)
 
-    def value_and_slope(self, fit: LinearFit) -> tuple[float, Array]:
+    def value_and_gradient(self, fit: LinearFit) -> tuple[float, Array]:
         """ln L and its derivatives (n_outer,) for a batch of one.
 
         With the responses T, C = S A^-1 S and the residual r where phi fits best, the derivative is that of
         -sum r^H W r / (2 s^2) at this phi held fixed, minus that of sum tr(C Re(T^H W T)) / (2 s^2) with C
         held fixed; by the variance v = s^2 / W of a sample, (|r|^2 + T^H C T) / (2 v^2) - 1 / v.
         """
-        value = self._law.log_likelihood(fit.one, fit.sums.chi2[None])[0] + fit.given.gain
+        value = self.law.log_likelihood(fit.one, fit.sums.chi2[None])[0] + fit.given.gain
         return float(value), self._slope(fit)
 
     def _slope(self, fit: LinearFit) -> Array:
-        _, one, sums, given, at = fit
+        one, sums, given, at = fit
         factor, change, covariance = one.noise_factor[0], self._sd * given.centre, self._covariance(given)
-        if isinstance(self._law, StatedNoise):
+        if isinstance(self.law, StatedNoise):
             spread = np.einsum("ijk,jk->i", sums.gram, covariance)
-            slope = self._law.slopes_of_sums(one, self._chi2(sums, change) + spread)
+            slope = self.law.slopes_of_sums(one, self._chi2(sums, change) + spread)
             if at is None:
                 return slope
         assert at is not None, "where weights follow theta, so do responses times their roots"
         best = self.inner.full.at(self.inner.theta(one.theta, (self._mean + change)[None]))
         pairs = zip(self._observation.partitions, self._engines.predict(best), strict=True)
         residuals = [part.vis - model[0] for part, model in pairs]
-        weights = self._law.weights(one)
+        weights = self.law.weights(one)
         if weights is not None:
             half = [0.5 * (squared(r) + at.spread(i, covariance)) for i, r in enumerate(residuals)]
-            slope = self._law.slopes_of_samples(one, half)
-            ratios = weight_ratios(weights, self._law.stated)
+            slope = self.law.slopes_of_samples(one, half)
+            ratios = weight_ratios(weights, self.law.stated)
             residuals = [ratio * r for ratio, r in zip(ratios, residuals, strict=True)]
         gradients = self._engines.adjoint(best, [r[None] for r in residuals])
         slope += best.pull_back(gradients, factor[None] ** -2.0)[0][self.inner.of_outer]
@@ -294,7 +286,6 @@ class LinearFit(NamedTuple):
 
     Attributes
     ----------
-    of : LinearLikelihood
     one : ThetaBatch
         The one theta.
     sums : LinearSums
@@ -303,25 +294,10 @@ class LinearFit(NamedTuple):
         None where responses are the same for each theta.
     """
 
-    of: LinearLikelihood
     one: ThetaBatch
     sums: LinearSums
     given: ConditionalPosterior
     at: ResponsesAt | None
-
-    @property
-    def chi2(self) -> Array:
-        """Chi-squared of each partition with the most probable linear parameters, float64 (n_partition,)."""
-        return self.of.chi2_of(self)
-
-    @property
-    def values(self) -> Array:
-        """The most probable linear parameters, float64 (n_inner,)."""
-        return self.of.values(self.given)
-
-    def log_likelihood_and_gradient(self) -> tuple[float, Array]:
-        """ln L, and its derivatives with respect to theta, float64 (n_param,)."""
-        return self.of.value_and_slope(self)
 
 
 class SchurInformation:
