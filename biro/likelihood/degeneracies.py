@@ -13,13 +13,13 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biro.display.formatting import first_few
 from biro.inference.target.degeneracy_text import PLACES, POSITION, degeneracy
+from biro.likelihood.density import Density
 from biro.models import BoundModel
 from biro.models.components.antenna_terms.gain import is_of_prior
 
@@ -38,30 +38,18 @@ _TRIES = 100
 _NOT_OF_SKY = ("gain.", "leakage.", "feeds.", "pointing.", "noise.", "beam.", "ionosphere.")
 
 
-class LikelihoodWithFisher(Protocol):
-    """A likelihood with its Fisher information."""
-
-    @property
-    def model(self) -> BoundModel: ...
-    @property
-    def parameter_names(self) -> Sequence[str]: ...
-    @property
-    def n_vis(self) -> NDArray[np.int64]: ...
-    @property
-    def gains(self) -> str: ...
-    def fisher(self, theta: Array) -> Array: ...
-
-
-def undetermined(likelihood: LikelihoodWithFisher, beside: Sequence[str] | None = None) -> str:
+def undetermined(likelihood: Density, beside: Sequence[str] | None = None, *, closures: bool = False) -> str:
     """One line that names the combinations of parameters that the data do not determine, or "".
 
     They are looked for at one draw of the prior, where nothing is 0 by symmetry.
 
     Parameters
     ----------
-    likelihood : LikelihoodWithFisher
+    likelihood : Density
     beside : sequence of str, optional
         Of combinations only those are named that have one of these parameters.
+    closures : bool
+        Whether the data are closures, which leave open what gains would make up for.
     """
     model = likelihood.model
     looked = np.array([not is_of_prior(name) for name in likelihood.parameter_names])
@@ -80,7 +68,7 @@ def undetermined(likelihood: LikelihoodWithFisher, beside: Sequence[str] | None 
     place = nearly_open_position(information, scale, names)
     if beside is not None:
         found = _with_any(found, np.isin(names, beside))
-    named = _named(found, names, closures=likelihood.gains == "closures") if len(found) else []
+    named = _named(found, names, closures=closures) if len(found) else []
     if place and not any(text.startswith(POSITION) for text in named):
         named.append(f"{POSITION}: {first_few(place)}")
     if not named:

@@ -78,7 +78,7 @@ class FitRemarks(Residuals):
             marginal = [p.name for p in self.full.parameters if p.prior.marginalise]
             return undetermined(self.full, beside=[*self.parameter_names, *marginal])
         is_open = self.model.has_fitted_gains or self.gains == "closures"
-        return undetermined(self) if is_open else ""
+        return undetermined(self, closures=self.gains == "closures") if is_open else ""
 
     def doubts_of_maximum(self) -> list[str]:
         """What the maximum of the posterior is biased in, though samples of it are not.

@@ -10,7 +10,8 @@ from biro.choices import Gains
 from biro.io.gain_files import with_gains_read
 from biro.io.ionosphere import with_ionosphere_read
 from biro.likelihood.cells.average import Average, reduced_data
-from biro.likelihood.cells.choose import ComparableLikelihood, ReducedData
+from biro.likelihood.cells.choose import ReducedData
+from biro.likelihood.cells.variation import ComparableLikelihood
 from biro.likelihood.densities.choice import needing_all_data
 from biro.likelihood.densities.gain_treatment import INNER_GAINS
 from biro.likelihood.engines import PartitionEngines

@@ -95,8 +95,7 @@ class BoundModel:
             raise ModelError("a sky model must be bound to at least one partition of data, found none")
         if not model.sources and not model.images:
             raise ModelError("no sources: the model has only a beam")
-        self.model, self.partitions = model, partitions
-        self.origin = model.origin(partitions)
+        self.model, self.partitions, self.origin = model, partitions, model.origin(partitions)
         slots = ModelSlots()
         self._layout = SourceLayout(model, slots)
         self._instrument = InstrumentLayout(model, partitions, slots, without_gains=without_gains)
@@ -370,8 +369,7 @@ class BoundModel:
         if turns or self._resolved.is_free(np.concatenate([[instrument.scale], *tables])).any():
             raise ModelError(
                 "biro computes an [[image]] once, so its beam, pointing errors and feed rotation cannot be "
-                "fitted; "
-                "set them to numbers, or remove [[image]]"
+                "fitted; set them to numbers, or remove [[image]]"
             )
         return self.beam_at(self.prior_transform(np.full((1, self.n_param), 0.5)), i_partition)
 
@@ -453,8 +451,5 @@ class BoundModel:
             check_reach(beam, lm, self._layout.seen, self._layout.names, partition.label)
 
     def _on_sky(self, theta: Array) -> NDArray[np.bool_]:
-        finite = [
-            np.isfinite(lm).all(axis=(1, 2))
-            for lm in self._assembly.positions(self._assembly.values.of(theta))
-        ]
-        return np.asarray(np.logical_and.reduce(finite))
+        places = self._assembly.positions(self._assembly.values.of(theta))
+        return np.asarray(np.logical_and.reduce([np.isfinite(lm).all(axis=(1, 2)) for lm in places]))

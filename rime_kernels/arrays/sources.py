@@ -208,7 +208,7 @@ class Sources:
             the beam below 0, or the scale of a `JonesBeam` of 0.
             A NaN is not counted: it makes the result NaN by itself.
         """
-        bad = np.zeros(self.n_batch, dtype=bool)
+        bad = np.zeros(len(self.lm), dtype=bool)
         if not check.within_circle(self.lm):
             bad |= np.any(self.lm[..., 0] ** 2 + self.lm[..., 1] ** 2 > 1.0, axis=-1)
         for axis in (self.shape[..., 0], self.shape[..., 1]) if self.shape.size else ():

@@ -42,15 +42,18 @@ def projections(
     """
     if not shape.size:
         return np.zeros((*shape.shape[:-1], 2, 3))
-    emaj, emin, pa = np.moveaxis(shape, -1, 0)
-    l, m, n_minus_1 = np.moveaxis(direction, -1, 0)
+    pa, n = shape[..., 2], 1.0 + direction[..., 2]
     tilt = 1.0 if frame == "tangent" else 0.0
     with np.errstate(divide="ignore", invalid="ignore"):
-        slope_l, slope_m = tilt * l / (1.0 + n_minus_1), tilt * m / (1.0 + n_minus_1)
+        slope_l, slope_m = tilt * direction[..., 0] / n, tilt * direction[..., 1] / n
     sin, cos = np.sin(pa), np.cos(pa)
-    along = emaj[..., None] * np.stack([sin, cos, -(sin * slope_l + cos * slope_m)], axis=-1)
-    across = emin[..., None] * np.stack([cos, -sin, -(cos * slope_l - sin * slope_m)], axis=-1)
-    return _SQRT_K * np.stack([along, across], axis=-2)
+    found = np.empty((*pa.shape, 2, 3))
+    x, y = found[..., 0, :], found[..., 1, :]
+    x[..., 0], x[..., 1], x[..., 2] = sin, cos, -(sin * slope_l + cos * slope_m)
+    y[..., 0], y[..., 1], y[..., 2] = cos, -sin, -(cos * slope_l - sin * slope_m)
+    found *= shape[..., :2, None]
+    found *= _SQRT_K
+    return found
 
 
 def unit_axes(

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Literal, TypeAlias
 
 from biro.errors import InputError
-from biro.likelihood.cells.choose import ComparableLikelihood, ReducedData, choose_cells
+from biro.likelihood.cells.choose import ReducedData, choose_cells
+from biro.likelihood.cells.variation import ComparableLikelihood
 from biro.likelihood.options import EngineOptions
 from biro.observation.observation import Observation
 

@@ -5,21 +5,20 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biro.display.formatting import first_few
 from biro.errors import BiroError, InputError
-from biro.inference.target.protocol import DifferentiableLikelihood, solves_gains
+from biro.inference.target.protocol import solves_gains
 from biro.likelihood.cells.axis import cut
 from biro.likelihood.cells.compress import Cells, cells_of, compress
 from biro.likelihood.cells.expansion_point import ExpansionPoint, highest
 from biro.likelihood.cells.sidereal_rotation import TURN, turned, turns_of
-from biro.likelihood.cells.variation import Variation, VaryingLikelihood, variations
+from biro.likelihood.cells.variation import ComparableLikelihood, Variation, variations
 from biro.likelihood.precision import N_VISIBILITY, largest_difference, points_within, thinned
-from biro.models import BoundModel
 from biro.models.components.antenna_terms.gain import is_gain
 from biro.models.components.partition_view import SampledTimes
 from biro.observation.observation import Observation
@@ -71,37 +70,6 @@ class ReducedData:
     cells: list[Cells]
     samples: list[SampledTimes]
     statement: str = ""
-
-
-class ComparableLikelihood(DifferentiableLikelihood, VaryingLikelihood, Protocol):
-    """What is asked of a likelihood, beside what the climb to its maximum asks."""
-
-    @property
-    def gains(self) -> str:
-        """How gains are treated."""
-
-    @property
-    def model(self) -> BoundModel:
-        """The model of the parameters of theta."""
-
-    @property
-    def full(self) -> ComparableLikelihood:
-        """The likelihood with parameters in place of what is integrated over or solved for."""
-
-    def completed(self, theta: Array) -> Array:
-        """theta of `full`, with what is integrated over or solved for at its best values."""
-
-    def fisher(self, theta: Array) -> Array:
-        """The Fisher information, (n_param, n_param)."""
-
-    def predict(self, theta: Array) -> list[NDArray[np.complexfloating]]:
-        """Model visibilities of each partition, for one theta."""
-
-    def log_likelihood(self, theta: Array) -> Any:
-        """ln L, (n_batch,)."""
-
-    def log_likelihood_and_gradient(self, theta: Array) -> tuple[Any, Array]:
-        """ln L and its derivatives, for one theta."""
 
 
 class LikelihoodFactory(Protocol):

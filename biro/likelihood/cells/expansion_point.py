@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,24 +18,11 @@ from biro.inference.maximum.segments.precision import (
 )
 from biro.inference.maximum.starts import starting_points
 from biro.inference.maximum.stationary_point import StationaryPoint
-from biro.inference.target.protocol import DifferentiableLikelihood, SegmentedModel, segmented
+from biro.inference.target.protocol import DifferentiableLikelihood, segmented
+from biro.likelihood.cells.variation import ComparableLikelihood
 from biro.likelihood.precision import about_maximum
 
 Array = NDArray[np.float64]
-
-
-class ExpandableLikelihood(DifferentiableLikelihood, Protocol):
-    """What is asked of a likelihood, beside what the climb to its maximum asks."""
-
-    @property
-    def model(self) -> SegmentedModel:
-        """The model of its parameters."""
-
-    def fisher(self, theta: Array) -> Array:
-        """The Fisher information, (n_param, n_param)."""
-
-    def log_likelihood_and_gradient(self, theta: Array) -> tuple[Any, Array]:
-        """ln L and its derivatives, for one theta."""
 
 
 def highest(
@@ -63,16 +48,16 @@ class ExpansionPoint:
 
     Parameters
     ----------
-    likelihood : ExpandableLikelihood
+    likelihood : ComparableLikelihood
     laplace : Laplace or SegmentLaplace
     """
 
-    def __init__(self, likelihood: ExpandableLikelihood, laplace: Laplace | SegmentLaplace) -> None:
+    def __init__(self, likelihood: ComparableLikelihood, laplace: Laplace | SegmentLaplace) -> None:
         self._laplace = laplace
         self._slope = likelihood.log_likelihood_and_gradient(laplace.theta)[1]
 
     @classmethod
-    def of_information(cls, likelihood: ExpandableLikelihood, theta: Array) -> ExpansionPoint:
+    def of_information(cls, likelihood: ComparableLikelihood, theta: Array) -> ExpansionPoint:
         """About theta (n_param,), with the Fisher information for the second derivatives."""
         objective, side, none = Objective(likelihood), np.zeros(theta.size, np.int64), np.zeros(theta.size)
         width, by_segments = width_of_priors(likelihood), segmented(likelihood)
@@ -85,7 +70,7 @@ class ExpansionPoint:
         point = StationaryPoint(theta, 0.0, none, side, matrix)
         return cls(likelihood, Laplace.about(point, width, room, likelihood.precision))
 
-    def shift(self, other: ExpandableLikelihood) -> float:
+    def shift(self, other: ComparableLikelihood) -> float:
         """How far slopes of another ln L move a parameter at most, in units of its error."""
         laplace = self._laplace
         difference = other.log_likelihood_and_gradient(laplace.theta)[1] - self._slope

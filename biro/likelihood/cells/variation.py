@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.inference.target.protocol import DifferentiableLikelihood
 from biro.models import BoundModel
 from biro.models.components.partition_view import SampledTimes
 from rime_kernels.arrays import Sources
@@ -20,8 +21,12 @@ N_DRAW, N_GAIN = 256, 16
 """Draws of the prior that tell how far from the phase centre there may be brightness, and how gains turn."""
 
 
-class VaryingLikelihood(Protocol):
-    """What is asked of a likelihood."""
+class ComparableLikelihood(DifferentiableLikelihood, Protocol):
+    """What is asked of a likelihood, beside what the climb to its maximum asks."""
+
+    @property
+    def gains(self) -> str:
+        """How gains are treated."""
 
     @property
     def model(self) -> BoundModel:
@@ -34,6 +39,25 @@ class VaryingLikelihood(Protocol):
     @property
     def image_outlines(self) -> Sequence[Mapping[str, Array]]:
         """Corners of the images about each phase centre, direction cosines (4, 2)."""
+
+    @property
+    def full(self) -> ComparableLikelihood:
+        """The likelihood with parameters in place of what is integrated over or solved for."""
+
+    def completed(self, theta: Array) -> Array:
+        """theta of `full`, with what is integrated over or solved for at its best values."""
+
+    def fisher(self, theta: Array) -> Array:
+        """The Fisher information, (n_param, n_param)."""
+
+    def predict(self, theta: Array) -> list[NDArray[np.complexfloating]]:
+        """Model visibilities of each partition, for one theta."""
+
+    def log_likelihood(self, theta: Array) -> Any:
+        """ln L, (n_batch,)."""
+
+    def log_likelihood_and_gradient(self, theta: Array) -> tuple[Any, Array]:
+        """ln L and its derivatives, for one theta."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +84,7 @@ class Variation:
     in_time: bool = True
 
 
-def variations(likelihood: VaryingLikelihood) -> list[Variation]:
+def variations(likelihood: ComparableLikelihood) -> list[Variation]:
     """How the visibilities of each partition vary under the prior."""
     model = likelihood.full_model
     steps = [model.steps(i) for i in range(len(model.partitions))]
@@ -90,7 +114,7 @@ def _in_time(sources: Sources) -> bool:
     return bool(max(n_time) > 1)
 
 
-def _distances(likelihood: VaryingLikelihood) -> list[float]:
+def _distances(likelihood: ComparableLikelihood) -> list[float]:
     """How far from the phase centre of each partition there may be brightness, in direction cosines."""
     model = likelihood.model
     draws = np.random.default_rng(0).random((N_DRAW, model.n_param))
