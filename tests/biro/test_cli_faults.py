@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from casacore.tables import table
-from rights import DROP_RIGHTS
 from test_ms_faults import locked
 from typer.testing import CliRunner
 
@@ -32,10 +31,6 @@ CARDS = (
     *(b"SIMPLE  =                    T", b"BITPIX  =                  -32"),
     *(b"NAXIS   =           1000000000", b"END"),
 )
-MAIN = """
-from biro.cli.app import main
-main(sys.argv[1:])
-"""
 
 
 def fails(*words: str | Path) -> str:
@@ -85,43 +80,11 @@ def sky(clean: Path) -> Path:
     return clean.parent / "sky.toml"
 
 
-def test_all_flagged(ms: Path) -> None:
-    with opened(ms) as main:
-        main.putcol("FLAG", np.ones((63, 1, 4), bool))
-    assert "0 of 252 visibilities usable: FLAG 252" in fails("info", ms)
-
-
-def test_truncated(ms: Path) -> None:
-    with open(ms / "table.dat", "r+b") as file:
-        file.truncate((ms / "table.dat").stat().st_size // 2)
-    assert str(ms) in fails("info", ms)
-
-
-def test_unknown_correlations(ms: Path) -> None:
-    with opened(ms / "POLARIZATION") as polarization:
-        polarization.putcell("CORR_TYPE", 0, np.array([9, 10, 21, 12], np.int32))
-    assert "unknown correlation types PP in data description 0; known are" in fails("info", ms)
-
-
 def test_locked(ms: Path) -> None:
     with locked(ms) as holder:
         line = fails("info", ms, "--time-limit", "1")
     assert "gave up after 1 s while opening" in line
     assert f"locked by process {holder}" in line
-
-
-def test_read_only(ms: Path, sky: Path) -> None:
-    """With the rights of an ordinary user, whoever runs the test."""
-    ms.chmod(0o555)
-    done = subprocess.run(
-        [sys.executable, "-c", DROP_RIGHTS + MAIN, "predict", str(ms), str(sky), "--backend", "cpu"],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    ms.chmod(0o755)
-    assert "read-only: no permission" in one_line(done.returncode, done.stdout, done.stderr)
 
 
 @pytest.mark.parametrize(
@@ -152,38 +115,8 @@ def test_impossible_models(clean: Path, tmp_path: Path, text: str, message: str)
     assert not (tmp_path / "run").exists()
 
 
-def test_a_source_below_the_horizon(clean: Path, tmp_path: Path) -> None:
-    model = tmp_path / "bad.toml"
-    model.write_text('[[source]]\nname = "a"\nra = "75 deg"\ndec = "80 deg"\nI = "1 Jy"\n')
-    assert "source 'a' lies below the horizon" in fails("predict", clean, model)
-
-
-def test_too_few_walkers(clean: Path, tmp_path: Path) -> None:
-    model = tmp_path / "model.toml"
-    model.write_text(SOURCE + 'I = { prior = "uniform", low = 0, high = 3, unit = "Jy" }\n')
-    words = ["fit", clean, model, "-o", tmp_path / "run", "--backend", "cpu", "--set", "n_walker=2"]
-    result = CliRunner().invoke(app, [str(word) for word in words])
-    assert result.exit_code == 2
-    assert result.stderr.splitlines()[-1] == (
-        "biro: emcee needs an even number of walkers, at least 2 x 2 parameters = 4, got n_walker=2"
-    )
-
-
 def test_a_folder_that_is_no_run(clean: Path) -> None:
     assert "neither a finished run directory" in fails("predict", clean, clean.parent)
-
-
-@pytest.mark.skipif(os.environ.get("NUMBA_ENABLE_CUDASIM") == "1", reason="the simulator stands for a GPU")
-def test_cuda_without_a_gpu(clean: Path, sky: Path) -> None:
-    """Hidden from the process, so that it is without one on every machine."""
-    done = subprocess.run(
-        [sys.executable, "-m", "biro", "predict", str(clean), str(sky), "--backend", "cuda"],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},
-    )
-    assert 'backend="cuda" cannot be used' in one_line(done.returncode, done.stdout, done.stderr)
 
 
 def test_files_that_mean_harm(clean: Path, tmp_path: Path) -> None:

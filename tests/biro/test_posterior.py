@@ -231,17 +231,6 @@ def test_what_is_no_posterior_is_refused(tmp_path):
         Posterior.load(tmp_path / "cut.nc")
 
 
-def test_a_failed_save_leaves_the_old_file(tmp_path, monkeypatch):
-    posterior(seed=1).save(tmp_path / "p.nc")
-    monkeypatch.setattr(
-        "biro.inference.posterior.file.write_own", lambda *_: (_ for _ in ()).throw(OSError("full"))
-    )
-    with pytest.raises(OSError, match="full"):
-        posterior(seed=2).save(tmp_path / "p.nc")
-    assert Posterior.load(tmp_path / "p.nc").provenance.seed == 1
-    assert [path.name for path in tmp_path.iterdir()] == ["p.nc"]
-
-
 def test_a_full_disk_is_one_plain_error(tmp_path):
     """A limit on the size of files stands for the disk; HDF5 that meets it ends Python with a crash."""
     code = (

@@ -49,28 +49,6 @@ def test_changes_are_named_all_at_once_and_some_are_allowed(tmp_path):
         pass
 
 
-def test_two_runs_in_one_directory_are_refused_also_across_processes(tmp_path):
-    with RunDirectory(tmp_path, SETTINGS):
-        with pytest.raises(RunError, match=f"in use by process {os.getpid()}"):
-            RunDirectory(tmp_path, SETTINGS)
-        code = f"from biro.run.directory import RunDirectory\nRunDirectory({str(tmp_path)!r}, {SETTINGS!r})"
-        other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-        assert f"in use by process {os.getpid()}" in other.stderr
-    with RunDirectory(tmp_path, SETTINGS):
-        pass
-
-
-def test_the_lock_of_a_killed_process_is_no_hindrance(tmp_path):
-    code = (
-        "import os, signal\nfrom biro.run.directory import RunDirectory\n"
-        f"run = RunDirectory({str(tmp_path)!r}, {SETTINGS!r})\nos.kill(os.getpid(), signal.SIGKILL)"
-    )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -signal.SIGKILL
-    assert (tmp_path / "lock").read_text()
-    with RunDirectory(tmp_path, SETTINGS) as run:
-        assert len(run.record["resumed"]) == 1
-
-
 def test_a_run_killed_while_it_begins_begins_again(tmp_path):
     (tmp_path / ".run.json.123.tmp").write_text("{")
     with RunDirectory(tmp_path, SETTINGS, model_toml="# model\n"):
