@@ -277,6 +277,13 @@ def test_baselines_of_different_times_are_named(eht):
             ClosureCounts.of(observation, [PartitionClosures.of(p) for p in observation.partitions]).lines()
         )
         assert ("times of baselines differ" in text) == is_named
+    # One row less leaves a gap of one time.
+    row = np.flatnonzero((eht["antenna1"] == eht["antenna1"][0]) & (eht["antenna2"] == eht["antenna2"][0]))[2]
+    whole, less = (
+        ClosureCounts.of(each, [PartitionClosures.of(part) for part in each.partitions])
+        for each in (observed(eht, data, sigma, rows=np.arange(len(data)) != gone) for gone in (-1, row))
+    )
+    assert (less.n_row, less.n_without_gaps) == (whole.n_row - 1, whole.n_without_gaps)
 
 
 @pytest.mark.parametrize(
