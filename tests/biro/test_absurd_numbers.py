@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from casacore.tables import table
+from commands import KAT_7
 from test_cli_faults import SOURCE, clean, fails, opened
 from typer.testing import CliRunner
 
@@ -200,9 +201,7 @@ def test_a_sky_too_bright_to_be_stored(clean: Path, tmp_path: Path) -> None:
     """The column DATA has single precision, in which 1e300 is infinite."""
     sky, out = tmp_path / "sky.toml", tmp_path / "new.ms"
     sky.write_text(SOURCE + 'I = "1e300 Jy"\n')
-    words = ["--telescope", "KAT-7", "--phase-centre", "05h00m00s -45d00m00s", "--start", "2026-03-01"]
-    words += ["--duration", "60 s", "--integration", "60 s", "--freq", "1.8 GHz", "--chan-width", "1 MHz"]
-    assert "visibilities of up to 1e+300 Jy cannot be stored" in last_line("simulate", out, sky, *words)
+    assert "visibilities of up to 1e+300 Jy cannot be stored" in last_line("simulate", out, sky, *KAT_7)
     assert not out.exists()
 
 

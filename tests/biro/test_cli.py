@@ -12,11 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import biro
 from matplotlib.figure import Figure
-from typer.testing import CliRunner
 
 from biro import __version__
-from biro.cli.app import app
 from biro.cli.options import keyword_options, quantity, read_options
 from biro.cli.plot import draw_live, likelihood_of
 from biro.errors import InputError
@@ -60,14 +59,6 @@ SIMULATE = [
     *("--telescope", "KAT-7", "--phase-centre", "05h00m00s -45d00m00s", "--start", "2026-03-01"),
     *("--integration", "60s", "--freq", "1.8GHz", "--chan-width", "1MHz", "--noise", "100mJy", "--seed", "1"),
 ]
-
-
-def biro(*words: str | Path) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr of a command run in this process."""
-    result = CliRunner().invoke(app, [str(word) for word in words])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result.exit_code, result.stdout, result.stderr
 
 
 @pytest.fixture(scope="module")

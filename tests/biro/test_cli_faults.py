@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from casacore.tables import table
+from commands import KAT_7, works
 from test_ms_faults import locked
 from typer.testing import CliRunner
 
@@ -59,14 +60,9 @@ def clean(tmp_path_factory) -> Path:
     """A small simulated set: 63 rows, 1 channel, XX XY YX YY."""
     folder = tmp_path_factory.mktemp("faults")
     (folder / "sky.toml").write_text(SOURCE + 'I = "1 Jy"\n')
-    words = [
-        *("simulate", folder / "obs.ms", folder / "sky.toml", "--telescope", "KAT-7", "--seed", "1"),
-        *("--phase-centre", "05h00m00s -45d00m00s", "--start", "2026-03-01", "--duration", "3 min"),
-        *("--integration", "60 s", "--freq", "1.8 GHz", "--chan-width", "1 MHz", "--noise", "1 Jy"),
-    ]
-    result = CliRunner().invoke(app, [str(word) for word in words])
-    assert result.exit_code == 0, result.stderr
-    return folder / "obs.ms"
+    place = folder / "obs.ms"
+    works("simulate", place, folder / "sky.toml", *KAT_7, "--seed", "1", "--noise", "1 Jy")
+    return place
 
 
 @pytest.fixture
@@ -199,12 +195,10 @@ def write_nowhere() -> None:
 
 
 def test_a_sky_in_the_place_of_the_new_set(tmp_path: Path) -> None:
-    words = ("--telescope", "KAT-7", "--phase-centre", "05h00m00s -45d00m00s", "--start", "2026-03-01")
-    words += ("--duration", "1 min", "--integration", "60 s", "--freq", "1 GHz", "--chan-width", "1 MHz")
     sky = tmp_path / "x.csv"
-    assert "the name of a sky model" in fails("simulate", sky, "sky.toml", *words)
+    assert "the name of a sky model" in fails("simulate", sky, "sky.toml", *KAT_7)
     sky.write_text("text\n")
-    assert "a text file" in fails("simulate", sky, "sky.toml", *words)
+    assert "a text file" in fails("simulate", sky, "sky.toml", *KAT_7)
     noises = ("--noise", "1 Jy", "--sefd", "400 Jy")
-    said = fails("simulate", tmp_path / "x.ms", "sky.toml", *words, *noises)
+    said = fails("simulate", tmp_path / "x.ms", "sky.toml", *KAT_7, *noises)
     assert said.endswith("give either --noise or --sefd"), said

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from casacore.tables import table
+from commands import KAT_7
 from matplotlib.figure import Figure
 from test_cli_faults import SOURCE, clean
 from typer.testing import CliRunner
@@ -157,11 +158,7 @@ def test_a_new_set(ms: Path, monkeypatch: pytest.MonkeyPatch, operation: str) ->
     """An older set stays as it was, and nothing is left beside it."""
     sky, before = ms.parent / "sky.toml", columns(ms, "")
     sky.write_text(SOURCE + 'I = "2 Jy"\n')
-    words = [
-        *("simulate", ms, sky, "--telescope", "KAT-7", "--seed", "2", "--overwrite"),
-        *("--phase-centre", "05h00m00s -45d00m00s", "--start", "2026-03-01", "--duration", "3 min"),
-        *("--integration", "60 s", "--freq", "1.8 GHz", "--chan-width", "1 MHz", "--noise", "1 Jy"),
-    ]
+    words = ("simulate", ms, sky, *KAT_7, "--seed", "2", "--overwrite", "--noise", "1 Jy")
     assert interrupted(monkeypatch, operation, *words) == f"{ms} was not made; what was there is as it was"
     assert same(columns(ms, ""), before)
     assert sorted(path.name for path in ms.parent.iterdir()) == ["copy.ms", "sky.toml"]

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import works
 from test_cli_faults import fails
-from typer.testing import CliRunner
 
 import biro
-from biro.cli.app import app
 from biro.errors import InputError
 from biro.observation.noise import MIN_DIFFERENCES
 from biro.observation.weighting import Weighting, with_systematic
@@ -163,8 +162,7 @@ def test_from_file_and_command(data_dir: Path) -> None:
     (stated,) = biro.read(path, correlations="RR,LL").partitions
     assert np.array_equal(part.weight > 0, stated.weight > 0)
     assert biro.read(path, weights="equal").partitions[0].weight.max() == 1.0
-    said = CliRunner().invoke(app, ["info", str(path), "--weights", "scatter", "--taper", "100 klambda"])
-    assert said.exit_code == 0
+    said = works("info", path, "--weights", "scatter", "--taper", "100 klambda")
     assert "scaled to the scatter of each baseline, tapered to a half at 100 klambda" in said.stdout
     assert "uncertainties too small. Set [noise] factor = 1" in " ".join(said.output.split())
     assert "taper" in fails("info", path, "--taper", "0 m")
