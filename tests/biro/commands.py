@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from biro.cli.app import app
 
+SOURCE = '[[source]]\nname = "a"\neast = "0 arcsec"\nnorth = "0 arcsec"\n'
 KAT_7 = (
     *("--telescope", "KAT-7", "--phase-centre", "05h00m00s -45d00m00s", "--start", "2026-03-01"),
     *("--duration", "3 min", "--integration", "60 s", "--freq", "1.8 GHz", "--chan-width", "1 MHz"),

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 import resource
-import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 from casacore.tables import table
-from commands import KAT_7
-from test_cli_faults import SOURCE, clean, fails, opened
+from commands import KAT_7, SOURCE
+from test_cli_faults import fails, opened
 from typer.testing import CliRunner
 
 from biro.cli.app import app
@@ -22,15 +21,7 @@ from biro.inference.maximum.laplace import _in_words
 from biro.inference.samplers.options import MOST_EVALUATIONS, parse_options
 from biro.io.measurement_set import read_ms
 
-__all__ = ["clean"]
-
 N_ROW = 63
-
-
-@pytest.fixture
-def ms(clean: Path, tmp_path: Path) -> Path:
-    """A copy of a small set to be damaged: 63 rows at 3 times, 1 channel."""
-    return Path(shutil.copytree(clean, tmp_path / "copy.ms"))
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, 1e20, -1e20])

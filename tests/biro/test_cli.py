@@ -551,15 +551,6 @@ def test_predict_names_the_column_and_what_comes_from_the_run(folder, copy, tmp_
     assert "CAUTION" not in said
 
 
-def test_predict_takes_the_best_fit_of_a_run(run, copy):
-    code, _, said = biro("predict", copy, run)
-    assert code == 0, said
-    posterior = Posterior.load(run / "posterior.nc")
-    flux = posterior.best_fit[posterior.names.index("core.I")] * 1e-3
-    part = read_ms(copy, column="MODEL_DATA").partitions[0]
-    np.testing.assert_allclose(np.abs(part.vis[..., 0]), flux, rtol=1e-6)
-
-
 FIT = "fit OBS {folder}/model.toml -o {tmp}/run"
 
 

@@ -11,9 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from commands import KAT_7, works
+from commands import KAT_7, SOURCE, works
 from matplotlib.figure import Figure
-from test_cli_faults import SOURCE, clean
 from typer.testing import CliRunner
 
 from biro.cli.app import app, problem_of_words
@@ -23,8 +22,6 @@ from biro.io.measurement_set import read_ms
 from biro.plots import standard
 from biro.run.directory import RunDirectory
 from biro.run.environment import problem_of_variables
-
-__all__ = ["clean"]
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ The signal comes as the child in which casacore runs has been asked for a certai
 
 from __future__ import annotations
 
-import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,9 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 from casacore.tables import table
-from commands import KAT_7
+from commands import KAT_7, SOURCE
 from matplotlib.figure import Figure
-from test_cli_faults import SOURCE, clean
 from typer.testing import CliRunner
 
 from biro.cli.app import app
@@ -26,14 +24,8 @@ from biro.io.measurement_set.process import MeasurementSetProcess
 from biro.io.measurement_set.temporary import made_beside
 from biro.plots import standard
 
-__all__ = ["clean"]
 INCOMPLETE = "the other columns are unchanged, NEW, if it exists, is marked as incomplete: write it again"
 FREE = SOURCE + 'I = { prior = "uniform", low = 0, high = 3, unit = "Jy" }\n'
-
-
-@pytest.fixture
-def ms(clean: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(clean, tmp_path / "copy.ms"))
 
 
 @pytest.fixture(autouse=True)
