@@ -118,11 +118,7 @@ def test_priors_whose_variance_is_no_number(clean: Path, tmp_path: Path, prior: 
         ("emcee", {"n_walker": 10**400}, "n_walker must be a finite number below 4.6e+18, got 1000000"),
         ("dynesty", {"n_live": 10**12}, "GB of memory"),
         ("dynesty", {"batch": 10**12}, "batch must be at most 1024 (one thread each), got 1000000000000"),
-        (
-            "dynesty",
-            {"walks": 10**12},
-            "needs 1e+16 likelihoods or more, 3.2e+03 years even at 10 us each",
-        ),
+        ("dynesty", {"walks": 10**12}, "needs 1e+16 likelihoods or more, 3.2e+03 years even at 10 us each"),
         ("dynesty", {"walks": -1}, "walks must be 0 or more, got -1"),
         ("dynesty", {"dlogz": 1e-300}, "dlogz must be at least 1e-09"),
         ("dynesty-dynamic", {"n_effective": 10**12}, "GB of memory"),

@@ -18,16 +18,7 @@ from biro.io.measurement_set import create_ms
 from biro.likelihood.cells.axis import cut, lagrange
 from biro.likelihood.cells.choose import cells_for, reduced_near
 from biro.likelihood.cells.variation import Variation
-from biro.models import (
-    GaussianBeam,
-    ImageModel,
-    ImageTerm,
-    Noise,
-    Normal,
-    PointSource,
-    SkyModel,
-    Uniform,
-)
+from biro.models import GaussianBeam, ImageModel, ImageTerm, Noise, Normal, PointSource, SkyModel, Uniform
 from biro.models.files.toml import from_toml
 from biro.simulation.simulator import Channels, Track, simulate
 
@@ -42,10 +33,7 @@ TRUTH = {"a.I": 1.0, "a.east": -60.0, "a.north": 20.0, "b.I": 0.5}
 def sky(noise: Noise | None = None, **more) -> SkyModel:
     """Two points, one whose place is fitted near the phase centre, one far out."""
     a = PointSource(
-        "a",
-        east=Normal(-58, 10, "arcsec"),
-        north=Normal(15, 10, "arcsec"),
-        I=Uniform(0, 3, "Jy"),
+        "a", east=Normal(-58, 10, "arcsec"), north=Normal(15, 10, "arcsec"), I=Uniform(0, 3, "Jy")
     )
     b = PointSource("b", east=f"{0.8 * FAR} deg", north=f"{-0.6 * FAR} deg", I=Uniform(0, 3, "Jy"))
     return SkyModel([a, b], noise=noise or Noise(), **more)

@@ -77,11 +77,7 @@ def test_a_model_at_some_times_and_channels_is_the_model_there():
         pointing=Pointing(east=["10 arcmin", Normal(0, 10, "arcmin"), "3 arcmin"]),
     )
     flare = PointSource(
-        "c",
-        east="1 arcmin",
-        north="0 deg",
-        I=["1 Jy", Uniform(0, 5, "Jy"), "1 Jy"],
-        times=KNOTS,
+        "c", east="1 arcmin", north="0 deg", I=["1 Jy", Uniform(0, 5, "Jy"), "1 Jy"], times=KNOTS
     )
     model = replace(model, sources=[*model.sources, flare])
     bound = model.bind(observed().partition_views)

@@ -150,8 +150,7 @@ def test_time_limits_without_bounds(clean: Path, limit: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "words",
-    [["image", "{set}", "-o", "/", "--size", "64"], ["simulate", "/", "{model}", *KAT_7]],
+    "words", [["image", "{set}", "-o", "/", "--size", "64"], ["simulate", "/", "{model}", *KAT_7]]
 )
 def test_names_of_folders_in_place_of_files(clean: Path, model: Path, words: list[str]) -> None:
     words = [word.format(set=clean, model=model) for word in words]

@@ -71,11 +71,7 @@ EXPECTED: dict[str, tuple[int, str, list[str]]] = {
         "command with --overwrite writes all",
         ["new/gains.npz"],
     ),
-    "simulate, unseen": (
-        2,
-        rf"DISK/new.ms: cannot be made: {FULL}.*",
-        [],
-    ),
+    "simulate, unseen": (2, rf"DISK/new.ms: cannot be made: {FULL}.*", []),
     "simulate --overwrite, unseen": (2, r"DISK/obs.ms: cannot be made: its disk is full .*", []),
     "image": (
         3,

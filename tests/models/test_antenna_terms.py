@@ -281,10 +281,7 @@ I = "1 Jy"
 """
     sky = from_toml(text)
     assert sky.feeds == Feeds(
-        rotation=True,
-        mount={"A": "nasmyth-right", "B": "alt-az"},
-        offset=Normal(0, 2, "deg"),
-        antennas=["A"],
+        rotation=True, mount={"A": "nasmyth-right", "B": "alt-az"}, offset=Normal(0, 2, "deg"), antennas=["A"]
     )
     assert sky.leakage.per == "spw"
     assert from_toml(sky.to_toml()) == sky
