@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 from click.testing import Result
 from typer.testing import CliRunner
@@ -30,3 +33,9 @@ def works(*words: str | Path) -> Result:
     result = CliRunner().invoke(app, [str(word) for word in words])
     assert result.exit_code == 0, result.output
     return result
+
+
+def python(*words: object, **options: Any) -> subprocess.CompletedProcess[str]:
+    """What another process of Python says."""
+    options = {"capture_output": True, "text": True, "check": False} | options
+    return subprocess.run([sys.executable, *map(str, words)], **options)

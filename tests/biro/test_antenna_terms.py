@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import python
 
 import biro
 from biro.errors import InputError
@@ -311,7 +311,7 @@ def test_data_that_are_corrected_have_no_rotation_applied(measurement_set: Calla
 
 
 def run(*words: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "biro", *map(str, words)], capture_output=True, text=True)
+    return python("-m", "biro", *words)
 
 
 def test_the_commands_simulate_predict_and_fit(tmp_path: Path) -> None:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
-from commands import biro
+from commands import biro, python
 from matplotlib.figure import Figure
 
 from biro import __version__
@@ -177,9 +175,7 @@ def test_two_sets_are_described_imaged_and_searched(folder, second, tmp_path) ->
 
 def test_help_is_quick_and_lists_exit_codes():
     started = time.perf_counter()
-    done = subprocess.run(
-        [sys.executable, "-m", "biro", "--help"], capture_output=True, text=True, check=True
-    )
+    done = python("-m", "biro", "--help", check=True)
     # The aim is 1 s on an idle machine (measured: 0.2 s); 5 s leaves room for a busy one.
     assert time.perf_counter() - started < 5.0
     assert "130 interrupted" in " ".join(done.stdout.split())
@@ -198,7 +194,7 @@ except SystemExit:
     heavy = ("numba", "numpy", "scipy", "astropy", "matplotlib", "casacore")
     print([name for name in heavy if name in sys.modules])
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = python("-c", program, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
 
 
@@ -618,9 +614,7 @@ def test_usage_errors_exit_2():
 
 def test_debug_shows_the_trace_wherever_it_stands():
     for words in (["--debug", "info", "nowhere.ms"], ["info", "nowhere.ms", "--debug"]):
-        done = subprocess.run(
-            [sys.executable, "-m", "biro", *words], capture_output=True, text=True, check=False
-        )
+        done = python("-m", "biro", *words)
         assert done.returncode == 1
         assert "Traceback" in done.stderr
         assert "MeasurementSetError" in done.stderr

@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from casacore.tables import table
+from commands import python
 from rights import DROP_RIGHTS
 
 from biro.errors import DataError, InputError, MeasurementSetError
@@ -414,9 +415,7 @@ def test_read_only_is_seen_before_any_work(ms: Path, folder_mode: int, file_mode
     """With the rights of an ordinary user, whoever runs the test; the last case may write."""
     (ms / "table.dat").chmod(file_mode)
     ms.chmod(folder_mode)
-    result = subprocess.run(
-        [sys.executable, "-c", DROP_RIGHTS + WRITE, str(ms)], capture_output=True, text=True, timeout=60
-    )
+    result = python("-c", DROP_RIGHTS + WRITE, ms, timeout=60)
     ms.chmod(0o755)
     assert result.stdout.strip().endswith(message), result.stdout + result.stderr
 

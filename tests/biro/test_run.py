@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from commands import python
 
 import biro
 from biro.errors import RunError
@@ -66,7 +67,7 @@ def test_warnings_of_a_run_are_seen_without_any_logging_set_up(tmp_path):
         "    logging.getLogger('biro.inference.samplers.sampling').info('hardly of interest')\n"
         "assert not logging.getLogger('biro').handlers\n"
     )
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True)
+    done = python("-c", code, tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stderr == "disk is full\n"
 
