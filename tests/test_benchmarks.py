@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 BENCHMARKS = ROOT / "benchmarks"
 PROGRAMS = sorted(path.stem for path in BENCHMARKS.glob("*.py"))
 NOT_PROGRAMS = {
-    "chi2/peer_worker.py": "chi2/peers.py starts it, under the interpreter that has other programs",
+    "chi2/peer_worker.py": "chi2/peers.py starts it, under the interpreter that has other programs"
 }
 PAGES = ("page", "trust_page")
 """Programs that write a page of the documentation; their quick form compares it with the files."""

@@ -163,10 +163,7 @@ def test_a_wrong_option_is_found() -> None:
         parse(["info", "obs.ms", "--nothing"])
 
 
-QUICK = {
-    "simulate": ["--duration", "2 min"],
-    "image": ["--size", "128"],
-}
+QUICK = {"simulate": ["--duration", "2 min"], "image": ["--size", "128"]}
 """Options behind those of a page, with which a command takes seconds. The last of repeated options counts."""
 
 

@@ -28,13 +28,7 @@ from typer import Exit
 from biro.cli.guard import guard
 from biro.errors import InputError, RunError
 from biro.inference.posterior.posterior import Posterior
-from biro.inference.samplers import (
-    dynesty_checkpoint,
-    emcee_chain,
-    normal_approximation,
-    nuts,
-    nuts_draws,
-)
+from biro.inference.samplers import dynesty_checkpoint, emcee_chain, normal_approximation, nuts, nuts_draws
 from biro.inference.samplers.sampling import sample
 
 OPTIONS: dict[str, dict[str, Any]] = {

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import resource
-import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 from casacore.tables import table
-from test_cli_faults import SOURCE, clean, fails, opened
+from commands import KAT_7, SOURCE
+from test_cli_faults import fails, opened
 from typer.testing import CliRunner
 
 from biro.cli.app import app
@@ -21,15 +21,7 @@ from biro.inference.maximum.laplace import _in_words
 from biro.inference.samplers.options import MOST_EVALUATIONS, parse_options
 from biro.io.measurement_set import read_ms
 
-__all__ = ["clean"]
-
 N_ROW = 63
-
-
-@pytest.fixture
-def ms(clean: Path, tmp_path: Path) -> Path:
-    """A copy of a small set to be damaged: 63 rows at 3 times, 1 channel."""
-    return Path(shutil.copytree(clean, tmp_path / "copy.ms"))
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, 1e20, -1e20])
@@ -126,11 +118,7 @@ def test_priors_whose_variance_is_no_number(clean: Path, tmp_path: Path, prior: 
         ("emcee", {"n_walker": 10**400}, "n_walker must be a finite number below 4.6e+18, got 1000000"),
         ("dynesty", {"n_live": 10**12}, "GB of memory"),
         ("dynesty", {"batch": 10**12}, "batch must be at most 1024 (one thread each), got 1000000000000"),
-        (
-            "dynesty",
-            {"walks": 10**12},
-            "needs 1e+16 likelihoods or more, 3.2e+03 years even at 10 us each",
-        ),
+        ("dynesty", {"walks": 10**12}, "needs 1e+16 likelihoods or more, 3.2e+03 years even at 10 us each"),
         ("dynesty", {"walks": -1}, "walks must be 0 or more, got -1"),
         ("dynesty", {"dlogz": 1e-300}, "dlogz must be at least 1e-09"),
         ("dynesty-dynamic", {"n_effective": 10**12}, "GB of memory"),
@@ -200,9 +188,7 @@ def test_a_sky_too_bright_to_be_stored(clean: Path, tmp_path: Path) -> None:
     """The column DATA has single precision, in which 1e300 is infinite."""
     sky, out = tmp_path / "sky.toml", tmp_path / "new.ms"
     sky.write_text(SOURCE + 'I = "1e300 Jy"\n')
-    words = ["--telescope", "KAT-7", "--phase-centre", "05h00m00s -45d00m00s", "--start", "2026-03-01"]
-    words += ["--duration", "60 s", "--integration", "60 s", "--freq", "1.8 GHz", "--chan-width", "1 MHz"]
-    assert "visibilities of up to 1e+300 Jy cannot be stored" in last_line("simulate", out, sky, *words)
+    assert "visibilities of up to 1e+300 Jy cannot be stored" in last_line("simulate", out, sky, *KAT_7)
     assert not out.exists()
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import python
 
 import biro
 from biro.errors import InputError
@@ -44,22 +44,24 @@ def eht(data_dir: Path) -> dict[str, np.ndarray]:
         return dict(file)
 
 
+def eht_observation(
+    eht: dict[str, np.ndarray], vis: np.ndarray, corr: Sequence[str], weight: np.ndarray
+) -> biro.Observation:
+    """Visibilities on the rows of the exercise."""
+    rows = [eht[name] for name in ("uvw", "antenna1", "antenna2", "time", "chan_freq")]
+    about = {"antenna_names": list(map(str, eht["stations"])), "antenna_positions": eht["antpos"]}
+    return biro.Observation.from_arrays(vis, *rows, corr, weight=weight, **about)
+
+
+def noisy(eht: dict[str, np.ndarray]) -> biro.Observation:
+    """The noisy data of the exercise, with eht-imaging's own angles of feeds."""
+    given = eht_observation(eht, eht["vis_fr_d_g_noisy"], CIRCULAR, 1.0 / eht["sigma"][:, None, :] ** 2)
+    return given.with_feed_angles([eht["field_rotation"]])
+
+
 @pytest.fixture(scope="module")
 def observation(eht: dict[str, np.ndarray]) -> biro.Observation:
-    """The noisy data of the exercise, with eht-imaging's own angles of feeds."""
-    given = biro.Observation.from_arrays(
-        eht["vis_fr_d_g_noisy"],
-        eht["uvw"],
-        eht["antenna1"],
-        eht["antenna2"],
-        eht["time"],
-        eht["chan_freq"],
-        CIRCULAR,
-        weight=1.0 / eht["sigma"][:, None, :] ** 2,
-        antenna_names=list(map(str, eht["stations"])),
-        antenna_positions=eht["antpos"],
-    )
-    return given.with_feed_angles([eht["field_rotation"]])
+    return noisy(eht)
 
 
 def sources_of(eht: dict[str, np.ndarray]) -> list[PointSource | GaussianSource]:
@@ -311,7 +313,7 @@ def test_data_that_are_corrected_have_no_rotation_applied(measurement_set: Calla
 
 
 def run(*words: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "biro", *map(str, words)], capture_output=True, text=True)
+    return python("-m", "biro", *words)
 
 
 def test_the_commands_simulate_predict_and_fit(tmp_path: Path) -> None:

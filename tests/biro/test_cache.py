@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from commands import works
 from ranks_read_program import MODEL, found
 from typer.testing import CliRunner
 
@@ -249,18 +250,18 @@ def test_commands_keep_data_in_files(
     model.write_text(MODEL)
     words = [str(path), "--correlations", "RR", "--cache", str(folder)]
     run = ["fit", *words, str(model), "-o", str(tmp_path / "run"), "--sampler", "none", "--backend", "cpu"]
-    shown = CliRunner().invoke(app, [*run, "--smearing", "off", "--no-pictures"])
-    assert shown.exit_code == 0, shown.output
+    shown = works(*run, "--smearing", "off", "--no-pictures")
     assert f"in files of {of_one(folder)}" in " ".join(shown.output.split())
     drawn = []
     monkeypatch.setattr(standard, "each_picture", lambda _, likelihood: drawn.append(likelihood) or [])
     monkeypatch.setattr(report, "write_report", lambda *_, **__: "page")
-    shown = CliRunner().invoke(app, ["plot", str(tmp_path / "run"), "--cache", str(folder)])
-    assert shown.exit_code == 0, shown.output
+    works("plot", tmp_path / "run", "--cache", folder)
     assert not drawn[0].observation.is_distributed  # pictures need visibilities: they are of some of them
     images = {}
     for name, more in {"files": words, "memory": words[:3]}.items():
-        shown = CliRunner().invoke(app, ["image", *more, "-o", str(tmp_path / name), "--backend", "cpu"])
+        shown = CliRunner().invoke(
+            app, ["image", *more, "-o", str(tmp_path / name), "--backend", "cpu", "--size", "128"]
+        )
         assert shown.exit_code == 0, shown.output
         images[name] = biro.read_image(tmp_path / f"{name}.fits").pixels
     # The accuracy asked for, 1e-4 of the image; each shard has a plan of its own.

@@ -5,19 +5,15 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import biro, python
 from matplotlib.figure import Figure
-from typer.testing import CliRunner
 
 from biro import __version__
-from biro.cli.app import app
 from biro.cli.options import keyword_options, quantity, read_options
 from biro.cli.plot import draw_live, likelihood_of
 from biro.errors import InputError
@@ -63,14 +59,6 @@ SIMULATE = [
 ]
 
 
-def biro(*words: str | Path) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr of a command run in this process."""
-    result = CliRunner().invoke(app, [str(word) for word in words])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result.exit_code, result.stdout, result.stderr
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
     """A simulated Measurement Set (obs.ms) and models to fit to it."""
@@ -100,20 +88,13 @@ def run(folder) -> Path:
 
 
 def nested(folder: Path, model: str) -> Path:
+    run = folder / f"nested-{model}"
     code, _, said = biro(
-        *(
-            "fit",
-            folder / "obs.ms",
-            folder / f"{model}.toml",
-            "-o",
-            folder / f"nested-{model}",
-            "--seed",
-            "1",
-        ),
+        *("fit", folder / "obs.ms", folder / f"{model}.toml", "-o", run, "--seed", "1"),
         *("--sampler", "dynesty", "--set", "n_live=30", "--set", "dlogz=0.5", "--no-pictures"),
     )
     assert code == 0, said
-    return folder / f"nested-{model}"
+    return run
 
 
 def test_the_maximum_alone(folder, tmp_path) -> None:
@@ -194,9 +175,7 @@ def test_two_sets_are_described_imaged_and_searched(folder, second, tmp_path) ->
 
 def test_help_is_quick_and_lists_exit_codes():
     started = time.perf_counter()
-    done = subprocess.run(
-        [sys.executable, "-m", "biro", "--help"], capture_output=True, text=True, check=True
-    )
+    done = python("-m", "biro", "--help", check=True)
     # The aim is 1 s on an idle machine (measured: 0.2 s); 5 s leaves room for a busy one.
     assert time.perf_counter() - started < 5.0
     assert "130 interrupted" in " ".join(done.stdout.split())
@@ -215,7 +194,7 @@ except SystemExit:
     heavy = ("numba", "numpy", "scipy", "astropy", "matplotlib", "casacore")
     print([name for name in heavy if name in sys.modules])
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = python("-c", program, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
 
 
@@ -233,13 +212,6 @@ def test_info_for_people_and_programs(folder):
     assert code == 0
     summary = json.loads(out)
     assert summary["telescope"] == "KAT-7"
-
-
-def test_info_selects_as_read_ms_does(folder):
-    code, out, _ = biro("info", folder / "obs.ms", "--json", "--antennas", "!ant7", "--correlations", "XX")
-    assert code == 0
-    expected = read_ms(folder / "obs.ms", antennas=["!ant7"], correlations="XX").summary().to_dict()
-    assert json.loads(out)["counts"] == expected["counts"]
 
 
 def test_values_of_a_list_may_be_given_one_by_one(folder):
@@ -467,14 +439,6 @@ def test_plot_takes_the_settings_of_the_run(folder, tmp_path):
     assert "precision: single" in (run / "report.html").read_text()
 
 
-def test_plot_refuses_other_data(folder, run, tmp_path):
-    words = (*SIMULATE[:-1], "2", "--duration", "10min")
-    assert biro("simulate", tmp_path / "other.ms", folder / "sky.toml", *words)[0] == 0
-    code, _, said = biro("plot", run, "--obs", tmp_path / "other.ms")
-    assert code == 2
-    assert "the data differ from those of the fit" in said
-
-
 def test_compare_prefers_the_truth(folder, run):
     runs = [nested(folder, "model"), nested(folder, "emptier")]
     code, out, said = biro("compare", *runs, "--json")
@@ -583,90 +547,38 @@ def test_predict_names_the_column_and_what_comes_from_the_run(folder, copy, tmp_
     assert "CAUTION" not in said
 
 
-def test_predict_takes_the_best_fit_of_a_run(run, copy):
-    code, _, said = biro("predict", copy, run)
-    assert code == 0, said
-    posterior = Posterior.load(run / "posterior.nc")
-    flux = posterior.best_fit[posterior.names.index("core.I")] * 1e-3
-    part = read_ms(copy, column="MODEL_DATA").partitions[0]
-    np.testing.assert_allclose(np.abs(part.vis[..., 0]), flux, rtol=1e-6)
+FIT = "fit OBS {folder}/model.toml -o {tmp}/run"
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["info", "nowhere.ms"], "nowhere.ms: no such file or directory"),
-        (["info", "{folder}"], "not a Measurement Set"),
-        (
-            ["info", "{folder}/obs.ms", "--column", "CORRECTED"],
-            "no visibility column CORRECTED; there are DATA",
-        ),
-        (["info", "{folder}/obs.ms", "--scans", "one"], "--scans 'one' is not understood"),
-        (["info", "{folder}/obs.ms", "--time-range", "2020"], "--time-range '2020' is not understood"),
-        (["fit", "{folder}/obs.ms", "none.toml", "-o", "{tmp}/run"], "none.toml"),
-        (
-            ["fit", "{folder}/model.toml", "{folder}/obs.ms", "-o", "{tmp}/run"],
-            "write the data before the models",
-        ),
-        (
-            ["fit", "{folder}/obs.ms", "{folder}/obs.ms", "{folder}/model.toml", "-o", "{tmp}/run"],
-            "given twice",
-        ),
-        (
-            ["fit", "{folder}/obs.ms", "{folder}/model.toml", "-o", "{tmp}/run", "--set", "walkers"],
-            "name=value",
-        ),
-        (
-            ["fit", "{folder}/obs.ms", "{folder}/model.toml", "-o", "{tmp}/run", "--set", "n_walkers=9"],
-            "did you mean 'n_walker'",
-        ),
-        (
-            ["fit", "{folder}/obs.ms", "{folder}/model.toml", "-o", "{tmp}/run", "--set", "n_walker=3"],
-            "even number of walkers",
-        ),
-        (
-            [
-                "fit",
-                "{folder}/obs.ms",
-                "{folder}/model.toml",
-                "-o",
-                "{tmp}/run",
-                "--memory-limit",
-                "8 parsec",
-            ],
-            "memory_limit must be bytes, or text such as",
-        ),
-        (
-            ["fit", "{folder}/obs.ms", "{folder}/sky.toml", "-o", "{tmp}/r", "--devices", "both"],
-            "--devices takes all, how many GPUs, or their numbers as 0,1; got 'both'",
-        ),
-        (
-            ["fit", "{folder}/obs.ms", "{folder}/sky.toml", "-o", "{tmp}/r", "--devices", "0,0"],
-            "devices must be",
-        ),
-        (
-            [
-                *("fit", "{folder}/obs.ms", "{folder}/sky.toml", "-o", "{tmp}/r"),
-                *("--devices", "2", "--backend", "cpu"),
-            ],
-            'devices=2 are GPUs: they need backend="cuda"',
-        ),
-        (
-            ["predict", "{folder}/obs.ms", "{folder}/sky.toml", "--memory-limit", "much"],
-            "memory_limit must be bytes, or text such as",
-        ),
-        (["predict", "{folder}/obs.ms", "{folder}/model.toml"], "free parameters without values: core.I"),
-        (["predict", "{folder}/obs.ms", "{folder}/sky.toml", "--add", "--subtract"], "not both"),
-        (
-            ["predict", "{folder}/obs.ms", "{folder}/sky.toml", "--from", "DATA"],
-            "--from needs --add or --subtract",
-        ),
-        (["compare", "{tmp}/one", "{tmp}/two"], "no such run directory"),
-        (["plot", "{tmp}/no-run"], "no such run directory"),
-        (["demo", "-o", "{folder}/sky.toml"], "cannot be made"),
+        ("info nowhere.ms", "nowhere.ms: no such file or directory"),
+        ("info {folder}", "not a Measurement Set"),
+        ("info OBS --column CORRECTED", "no visibility column CORRECTED; there are DATA"),
+        ("info OBS --scans one", "--scans 'one' is not understood"),
+        ("info OBS --time-range 2020", "--time-range '2020' is not understood"),
+        ("fit OBS none.toml -o {tmp}/run", "none.toml"),
+        ("fit {folder}/model.toml OBS -o {tmp}/run", "write the data before the models"),
+        ("fit OBS OBS {folder}/model.toml -o {tmp}/run", "given twice"),
+        (f"{FIT} --set walkers", "name=value"),
+        (f"{FIT} --set n_walkers=9", "did you mean 'n_walker'"),
+        (f"{FIT} --set n_walker=3", "even number of walkers"),
+        (f"{FIT} --memory-limit 8parsec", "memory_limit must be bytes, or text such as"),
+        (f"{FIT} --devices both", "--devices takes all, how many GPUs, or their numbers as 0,1; got 'both'"),
+        (f"{FIT} --devices 0,0", "devices must be"),
+        (f"{FIT} --devices 2 --backend cpu", 'devices=2 are GPUs: they need backend="cuda"'),
+        ("predict OBS SKY --memory-limit much", "memory_limit must be bytes, or text such as"),
+        ("predict OBS {folder}/model.toml", "free parameters without values: core.I"),
+        ("predict OBS SKY --add --subtract", "not both"),
+        ("predict OBS SKY --from DATA", "--from needs --add or --subtract"),
+        ("compare {tmp}/one {tmp}/two", "no such run directory"),
+        ("plot {tmp}/no-run", "no such run directory"),
+        ("demo -o SKY", "cannot be made"),
     ],
 )
 def test_errors_are_one_line_and_exit_2(folder, tmp_path, words, message):
+    words = words.replace("OBS", "{folder}/obs.ms").replace("SKY", "{folder}/sky.toml").split()
     code, out, said = biro(*(word.format(folder=folder, tmp=tmp_path) for word in words))
     assert (code, out) == (2, "")
     *before, last = said.splitlines()
@@ -702,36 +614,10 @@ def test_usage_errors_exit_2():
 
 def test_debug_shows_the_trace_wherever_it_stands():
     for words in (["--debug", "info", "nowhere.ms"], ["info", "nowhere.ms", "--debug"]):
-        done = subprocess.run(
-            [sys.executable, "-m", "biro", *words], capture_output=True, text=True, check=False
-        )
+        done = python("-m", "biro", *words)
         assert done.returncode == 1
         assert "Traceback" in done.stderr
         assert "MeasurementSetError" in done.stderr
-
-
-def test_an_interrupted_fit_exits_130(folder, tmp_path):
-    words = [
-        "fit",
-        folder / "obs.ms",
-        folder / "model.toml",
-        "-o",
-        tmp_path / "run",
-        "--set",
-        "n_tau=100000.0",
-    ]
-    with subprocess.Popen(
-        [sys.executable, "-m", "biro", *map(str, words), "--no-pictures"], stderr=subprocess.PIPE, text=True
-    ) as process:
-        waited = time.monotonic() + 60
-        while not (tmp_path / "run" / "chain.bin").exists() and time.monotonic() < waited:
-            time.sleep(0.1)
-        process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=60)
-    assert process.returncode == 130, said
-    assert said.splitlines()[-1].startswith("biro: stopped by SIGINT; ")
-    assert "Traceback" not in said
-    assert "stopped by SIGINT" in (tmp_path / "run" / "log.txt").read_text()
 
 
 def test_text_to_arguments():

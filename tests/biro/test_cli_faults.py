@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from casacore.tables import table
-from rights import DROP_RIGHTS
+from commands import KAT_7, SOURCE
 from test_ms_faults import locked
 from typer.testing import CliRunner
 
@@ -27,15 +27,10 @@ from biro.inference.posterior.samples import Provenance
 from biro.io.measurement_set import read_ms
 from biro.models.quantities.parameter import Column
 
-SOURCE = '[[source]]\nname = "a"\neast = "0 arcsec"\nnorth = "0 arcsec"\n'
 CARDS = (
     *(b"SIMPLE  =                    T", b"BITPIX  =                  -32"),
     *(b"NAXIS   =           1000000000", b"END"),
 )
-MAIN = """
-from biro.cli.app import main
-main(sys.argv[1:])
-"""
 
 
 def fails(*words: str | Path) -> str:
@@ -59,48 +54,9 @@ def opened(path: Path) -> Iterator[table]:
         yield main
 
 
-@pytest.fixture(scope="module")
-def clean(tmp_path_factory) -> Path:
-    """A small simulated set: 63 rows, 1 channel, XX XY YX YY."""
-    folder = tmp_path_factory.mktemp("faults")
-    (folder / "sky.toml").write_text(SOURCE + 'I = "1 Jy"\n')
-    words = [
-        *("simulate", folder / "obs.ms", folder / "sky.toml", "--telescope", "KAT-7", "--seed", "1"),
-        *("--phase-centre", "05h00m00s -45d00m00s", "--start", "2026-03-01", "--duration", "3 min"),
-        *("--integration", "60 s", "--freq", "1.8 GHz", "--chan-width", "1 MHz", "--noise", "1 Jy"),
-    ]
-    result = CliRunner().invoke(app, [str(word) for word in words])
-    assert result.exit_code == 0, result.stderr
-    return folder / "obs.ms"
-
-
-@pytest.fixture
-def ms(clean: Path, tmp_path: Path) -> Path:
-    """A copy of it to be damaged."""
-    return Path(shutil.copytree(clean, tmp_path / "copy.ms"))
-
-
 @pytest.fixture
 def sky(clean: Path) -> Path:
     return clean.parent / "sky.toml"
-
-
-def test_all_flagged(ms: Path) -> None:
-    with opened(ms) as main:
-        main.putcol("FLAG", np.ones((63, 1, 4), bool))
-    assert "0 of 252 visibilities usable: FLAG 252" in fails("info", ms)
-
-
-def test_truncated(ms: Path) -> None:
-    with open(ms / "table.dat", "r+b") as file:
-        file.truncate((ms / "table.dat").stat().st_size // 2)
-    assert str(ms) in fails("info", ms)
-
-
-def test_unknown_correlations(ms: Path) -> None:
-    with opened(ms / "POLARIZATION") as polarization:
-        polarization.putcell("CORR_TYPE", 0, np.array([9, 10, 21, 12], np.int32))
-    assert "unknown correlation types PP in data description 0; known are" in fails("info", ms)
 
 
 def test_locked(ms: Path) -> None:
@@ -110,80 +66,18 @@ def test_locked(ms: Path) -> None:
     assert f"locked by process {holder}" in line
 
 
-def test_read_only(ms: Path, sky: Path) -> None:
-    """With the rights of an ordinary user, whoever runs the test."""
-    ms.chmod(0o555)
-    done = subprocess.run(
-        [sys.executable, "-c", DROP_RIGHTS + MAIN, "predict", str(ms), str(sky), "--backend", "cpu"],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    ms.chmod(0o755)
-    assert "read-only: no permission" in one_line(done.returncode, done.stdout, done.stderr)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (
-            'I = "1 Jy"\ntype = "gaussian"\nemaj = "1 arcsec"\nemin = "2 arcsec"\npa = "0 deg"',
-            "emaj must not be below emin, found a.emaj = 1 arcsec and a.emin = 2 arcsec",
-        ),
-        (
-            'I = { prior = "uniform", low = 3, high = 1, unit = "Jy" }',
-            "needs low < high, found low = 3.0, high = 1.0",
-        ),
-        ('I = "1 foo"', "unknown unit 'foo' in '1 foo'"),
-        ('I = "1 arcsec"', "unit 'arcsec' is not a flux density; write for example '1.5 Jy'"),
-        ('I = "nan Jy"', "I: expected a number"),
-        ('I = "1 Jy"\nspectral_idx = -0.7', "unknown key 'spectral_idx' (did you mean 'spectral_index'?)"),
-    ],
-)
-def test_impossible_models(clean: Path, tmp_path: Path, text: str, message: str) -> None:
+def test_an_impossible_model(clean: Path, tmp_path: Path) -> None:
+    """Faults of models are those of tests/models/test_model_files.py; no command begins anything with one."""
     model = tmp_path / "bad.toml"
-    model.write_text(SOURCE + text + "\n")
+    model.write_text(SOURCE + 'I = "1 foo"\n')
     for words in (["predict", clean, model], ["fit", clean, model, "-o", tmp_path / "run"]):
-        line = fails(*words)
-        assert "bad.toml: " in line
-        assert "source 'a'" in line
-        assert message in line
+        assert "bad.toml: source 'a'" in (line := fails(*words))
+        assert "unknown unit 'foo' in '1 foo'" in line
     assert not (tmp_path / "run").exists()
-
-
-def test_a_source_below_the_horizon(clean: Path, tmp_path: Path) -> None:
-    model = tmp_path / "bad.toml"
-    model.write_text('[[source]]\nname = "a"\nra = "75 deg"\ndec = "80 deg"\nI = "1 Jy"\n')
-    assert "source 'a' lies below the horizon" in fails("predict", clean, model)
-
-
-def test_too_few_walkers(clean: Path, tmp_path: Path) -> None:
-    model = tmp_path / "model.toml"
-    model.write_text(SOURCE + 'I = { prior = "uniform", low = 0, high = 3, unit = "Jy" }\n')
-    words = ["fit", clean, model, "-o", tmp_path / "run", "--backend", "cpu", "--set", "n_walker=2"]
-    result = CliRunner().invoke(app, [str(word) for word in words])
-    assert result.exit_code == 2
-    assert result.stderr.splitlines()[-1] == (
-        "biro: emcee needs an even number of walkers, at least 2 x 2 parameters = 4, got n_walker=2"
-    )
 
 
 def test_a_folder_that_is_no_run(clean: Path) -> None:
     assert "neither a finished run directory" in fails("predict", clean, clean.parent)
-
-
-@pytest.mark.skipif(os.environ.get("NUMBA_ENABLE_CUDASIM") == "1", reason="the simulator stands for a GPU")
-def test_cuda_without_a_gpu(clean: Path, sky: Path) -> None:
-    """Hidden from the process, so that it is without one on every machine."""
-    done = subprocess.run(
-        [sys.executable, "-m", "biro", "predict", str(clean), str(sky), "--backend", "cuda"],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},
-    )
-    assert 'backend="cuda" cannot be used' in one_line(done.returncode, done.stdout, done.stderr)
 
 
 def test_files_that_mean_harm(clean: Path, tmp_path: Path) -> None:
@@ -266,12 +160,10 @@ def write_nowhere() -> None:
 
 
 def test_a_sky_in_the_place_of_the_new_set(tmp_path: Path) -> None:
-    words = ("--telescope", "KAT-7", "--phase-centre", "05h00m00s -45d00m00s", "--start", "2026-03-01")
-    words += ("--duration", "1 min", "--integration", "60 s", "--freq", "1 GHz", "--chan-width", "1 MHz")
     sky = tmp_path / "x.csv"
-    assert "the name of a sky model" in fails("simulate", sky, "sky.toml", *words)
+    assert "the name of a sky model" in fails("simulate", sky, "sky.toml", *KAT_7)
     sky.write_text("text\n")
-    assert "a text file" in fails("simulate", sky, "sky.toml", *words)
+    assert "a text file" in fails("simulate", sky, "sky.toml", *KAT_7)
     noises = ("--noise", "1 Jy", "--sefd", "400 Jy")
-    said = fails("simulate", tmp_path / "x.ms", "sky.toml", *words, *noises)
+    said = fails("simulate", tmp_path / "x.ms", "sky.toml", *KAT_7, *noises)
     assert said.endswith("give either --noise or --sefd"), said

@@ -394,10 +394,7 @@ def test_frames_that_cannot_be_reached_are_refused():
     given = observe()
     part = given.partitions[0]
     for other, message in (
-        (
-            changed(given, freq_frame="REST"),
-            "cannot convert the frequencies of spw .* from REST to LSRK",
-        ),
+        (changed(given, freq_frame="REST"), "cannot convert the frequencies of spw .* from REST to LSRK"),
         (channels_of(given, [3]), "has one channel"),
         (
             dataclasses.replace(given, antenna_positions=np.zeros((61, 3))),

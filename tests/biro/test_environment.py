@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from commands import KAT_7, SOURCE, works
 from matplotlib.figure import Figure
-from test_cli_faults import SOURCE, clean
 from typer.testing import CliRunner
 
 from biro.cli.app import app, problem_of_words
@@ -22,8 +22,6 @@ from biro.io.measurement_set import read_ms
 from biro.plots import standard
 from biro.run.directory import RunDirectory
 from biro.run.environment import problem_of_variables
-
-__all__ = ["clean"]
 
 
 @pytest.fixture
@@ -69,7 +67,7 @@ def test_a_disk_that_is_full_when_pictures_are_drawn(
         f"({os.strerror(number)}); free disk space, then: biro plot {run}"
     )
     assert Posterior.load(run / "posterior.nc").samples.shape[1] == 2
-    assert CliRunner().invoke(app, ["plot", str(run)]).exit_code == 0
+    works("plot", run)
     assert {"sky.png", "report.html"} <= {path.name for path in run.iterdir()}
 
 
@@ -152,14 +150,10 @@ def test_time_limits_without_bounds(clean: Path, limit: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "words",
-    [["image", "{set}", "-o", "/", "--size", "64"], ["simulate", "/", "{model}", "--telescope", "KAT-7"]],
+    "words", [["image", "{set}", "-o", "/", "--size", "64"], ["simulate", "/", "{model}", *KAT_7]]
 )
 def test_names_of_folders_in_place_of_files(clean: Path, model: Path, words: list[str]) -> None:
     words = [word.format(set=clean, model=model) for word in words]
-    if words[0] == "simulate":
-        words += ["--phase-centre", "5h -45d", "--start", "2026-03-01", "--duration", "2 min"]
-        words += ["--integration", "60 s", "--freq", "1.3 GHz", "--chan-width", "1 MHz"]
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 2, done.output
     assert "biro: /: a directory, expected the name of" in done.stderr

@@ -81,9 +81,7 @@ def test_equatorial_mounts_stand_along_the_pole_of_date() -> None:
     assert apart(found[:, :1] - found[:, 1:], of_date) < 2.0
 
 
-def test_hour_angle_and_declination_are_of_date(
-    beam_truth: dict[str, np.ndarray],
-) -> None:
+def test_hour_angle_and_declination_are_of_date(beam_truth: dict[str, np.ndarray]) -> None:
     place = place_of(beam_truth)
     assert apart(place.hour_angle, beam_truth["hour_angle_apparent"]) < 1e-3  # the same routines of ERFA
     assert apart(place.declination, beam_truth["dec_apparent"]) < 1e-3

@@ -11,17 +11,7 @@ import pytest
 import biro
 from biro.errors import InputError
 from biro.likelihood.degeneracies import null_directions
-from biro.models import (
-    Gain,
-    LogNormal,
-    LogUniform,
-    Noise,
-    Normal,
-    PerSegment,
-    PointSource,
-    SkyModel,
-    Uniform,
-)
+from biro.models import Gain, LogNormal, LogUniform, Noise, Normal, PerSegment, PointSource, SkyModel, Uniform
 from biro.plots import gains
 from biro.plots.labels import default_names
 from tests.biro.test_antenna_terms import eht, free_sky, observation, true_values

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from casacore.tables import table, taql
+from commands import works
 from typer.testing import CliRunner
 
 import biro
@@ -163,8 +164,7 @@ def test_counts_and_undo(data: Path, tmp_path: Path) -> None:
     file = tmp_path / "lines"
     file.write_text("# mine\nantenna=FD\nbaseline=FD-HN\n\nscan=99\nmode='manual' spw='0:0'\n")
     before = flag_column(data)
-    result = CliRunner().invoke(app, ["flag", str(data), "--from", str(file)])
-    assert result.exit_code == 0, result.output
+    result = works("flag", data, "--from", file)
     lines = {line.split("  ")[0]: line.split()[-3:] for line in result.output.splitlines()}
     of_pair = N_TIME * N_CHAN * 4
     assert lines["2: antenna=FD"] == [str(3 * of_pair), "0", str(3 * of_pair)]
@@ -240,8 +240,7 @@ def test_a_copy_of_uvfits_has_negative_weights(data_dir: Path, tmp_path: Path) -
     (path,) = data_dir.rglob("vlba_j1033p6051_ku.uvfits")
     before, copy = path.read_bytes(), tmp_path / "copy.uvfits"
     select = "antenna=LA, time=2010-12-24T05:00..2010-12-24T12:00, spws=2,3, correlations=RR,LR"
-    result = CliRunner().invoke(app, ["flag", str(path), "--select", select, "-o", str(copy)])
-    assert result.exit_code == 0, result.output
+    result = works("flag", path, "--select", select, "-o", copy)
     assert path.read_bytes() == before
     old, new = biro.read(path), biro.read(copy)
     n_flagged, la = 0, old.antenna_names.index("LA")

@@ -8,10 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from casacore.tables import table
-from typer.testing import CliRunner
+from commands import KAT_7, biro
 
 from biro import Likelihood, Observation, Posterior
-from biro.cli.app import app
 from biro.errors import ModelError
 from biro.files.foreign_text import visible, visible_texts
 from biro.io.measurement_set import read_ms
@@ -22,12 +21,6 @@ TITLE, RED, ROWS = "\x1b]0;gone\x07", "\x1b[31m<b>red</b>", "two\nrows\u202e"
 """Renames a window; changes colours, and would be bold in HTML; breaks a table, and turns a line around."""
 SOURCE = '[[source]]\nname = "{name}"\neast = "0 arcsec"\nnorth = "0 arcsec"\nI = {flux}\n'
 FITTED = '{ prior = "uniform", low = 0, high = 5, unit = "Jy" }'
-
-
-def biro(*words: str | Path) -> tuple[int, str, str]:
-    result = CliRunner().invoke(app, [str(word) for word in words])
-    assert result.exit_code in (0, 2), result.output
-    return result.exit_code, result.stdout, result.stderr
 
 
 def harmless(text: str) -> bool:
@@ -41,11 +34,8 @@ def hostile(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("foreign")
     (folder / "sky.toml").write_text(SOURCE.format(name="a", flux='"1 Jy"'))
     (folder / "model.toml").write_text(SOURCE.format(name="a", flux=FITTED))
-    code, _, said = biro(
-        *("simulate", folder / "obs.ms", folder / "sky.toml", "--telescope", "KAT-7", "--seed", "1"),
-        *("--phase-centre", "05h00m00s -45d00m00s", "--start", "2026-03-01", "--duration", "3 min"),
-        *("--integration", "60 s", "--freq", "1.8 GHz", "--chan-width", "1 MHz", "--noise", "1 Jy"),
-    )
+    place = folder / "obs.ms"
+    code, _, said = biro("simulate", place, folder / "sky.toml", *KAT_7, "--seed", "1", "--noise", "1 Jy")
     assert code == 0, said
     names = {
         "OBSERVATION": ("TELESCOPE_NAME", TITLE),
@@ -56,7 +46,7 @@ def hostile(tmp_path_factory) -> Path:
     for subtable, (column, name) in names.items():
         with table(str(folder / "obs.ms" / subtable), readonly=False, ack=False) as opened:
             opened.putcell(column, 0, name)
-    return folder / "obs.ms"
+    return place
 
 
 def test_what_does_not_print_is_shown() -> None:

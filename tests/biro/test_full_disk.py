@@ -14,11 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import works
 from full_disk_program import SIMULATION
 from test_runs_full_disk import namespace
-from typer.testing import CliRunner
-
-from biro.cli.app import app
 
 PROGRAM = Path(__file__).with_name("full_disk_program.py")
 SKY = '[[source]]\nname = "a"\neast = "0 arcsec"\nnorth = "0 arcsec"\n'
@@ -73,11 +71,7 @@ EXPECTED: dict[str, tuple[int, str, list[str]]] = {
         "command with --overwrite writes all",
         ["new/gains.npz"],
     ),
-    "simulate, unseen": (
-        2,
-        rf"DISK/new.ms: cannot be made: {FULL}.*",
-        [],
-    ),
+    "simulate, unseen": (2, rf"DISK/new.ms: cannot be made: {FULL}.*", []),
     "simulate --overwrite, unseen": (2, r"DISK/obs.ms: cannot be made: its disk is full .*", []),
     "image": (
         3,
@@ -97,11 +91,6 @@ EXPECTED: dict[str, tuple[int, str, list[str]]] = {
 }
 
 
-def biro(*words: str | Path) -> None:
-    result = CliRunner().invoke(app, [str(word) for word in words])
-    assert result.exit_code == 0, result.stderr
-
-
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("full")
@@ -113,11 +102,11 @@ def found(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> dict[str,
     (folder / "free.toml").write_text(SKY + 'I = { prior = "uniform", low = 0, high = 3, unit = "Jy" }\n')
     shutil.copyfile(data_dir / "SR1_M87_2017_100_lo_hops_netcal_StokesI.uvfits", folder / "obs.uvfits")
     obs, flagged = folder / "obs.ms", folder / "flagged.ms"
-    biro("simulate", obs, *(str(folder / word[3:]) if word[:3] == "IN/" else word for word in SIMULATION))
+    works("simulate", obs, *(str(folder / word[3:]) if word[:3] == "IN/" else word for word in SIMULATION))
     shutil.copytree(obs, flagged)
-    biro("flag", flagged, "--select", "antenna=ant1")
+    works("flag", flagged, "--select", "antenna=ant1")
     fit = ("--sampler", "none", "--seed", "1", "--no-pictures", "--backend", "cpu")
-    biro("fit", obs, folder / "free.toml", "-o", folder / "run", *fit)
+    works("fit", obs, folder / "free.toml", "-o", folder / "run", *fit)
     done = subprocess.run(
         [*words, sys.executable, str(PROGRAM), str(folder), str(disk), *EXPECTED],
         capture_output=True,

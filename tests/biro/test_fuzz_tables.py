@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from commands import python
 from fuzz_tables import LIMIT, LONGEST, SPOILT
 
 PROGRAM = Path(__file__).with_name("fuzz_tables.py")
@@ -58,13 +57,7 @@ def found(
     measurement_set: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, tuple[str, float]]:
     folder = tmp_path_factory.mktemp("tables")
-    done = subprocess.run(
-        [sys.executable, str(PROGRAM), str(measurement_set("sim_7_circ")), str(folder), str(DAMAGED)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+    done = python(PROGRAM, str(measurement_set("sim_7_circ")), folder, DAMAGED, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
     outcomes = json.loads(done.stdout)
     return {

@@ -11,7 +11,7 @@ import biro
 from biro.likelihood.likelihood import Likelihood
 from biro.models import Gain, GaussianSource, LogUniform, Noise, PerSegment, PointSource, SkyModel, Uniform
 from biro.observation.observation import Observation
-from tests.biro.test_antenna_terms import eht, observation, true_values
+from tests.biro.test_antenna_terms import eht, eht_observation, observation, true_values
 from tests.biro.test_fitted_gains import TURN, exercise, true_theta
 
 __all__ = ["eht", "observation"]  # fixtures
@@ -42,17 +42,8 @@ def stokes_i(eht: dict[str, np.ndarray], seed: int, scale: float = 1.0) -> Obser
     amplitude = rng.normal(0, 0.1, (n_time, n_station))
     gain = np.exp(amplitude + 1j * rng.uniform(-np.pi, np.pi, (n_time, n_station)))
     factor = gain[eht["time_index"], eht["antenna1"]] * gain[eht["time_index"], eht["antenna2"]].conj()
-    return Observation.from_arrays(
-        (vis * factor)[:, None, None],
-        eht["uvw"],
-        eht["antenna1"],
-        eht["antenna2"],
-        eht["time"],
-        eht["chan_freq"],
-        ["RR"],
-        weight=(1.0 / (sigma * np.abs(factor)) ** 2)[:, None, None],
-        antenna_names=list(map(str, eht["stations"])),
-    )
+    weight = (1.0 / (sigma * np.abs(factor)) ** 2)[:, None, None]
+    return eht_observation(eht, (vis * factor)[:, None, None], ["RR"], weight)
 
 
 def bound(eht: dict[str, np.ndarray], data: Observation, how: str) -> Likelihood:

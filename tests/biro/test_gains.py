@@ -25,6 +25,7 @@ from biro.models import (
 )
 from biro.models.files.toml import from_toml
 from biro.simulation.gains import GainScatter
+from tests.biro.test_antenna_terms import noisy
 
 POINT = PointSource("p", east="0 rad", north="0 rad", I="1 Jy")
 RR_LL = ("RR", "RL", "LR", "LL")
@@ -219,7 +220,7 @@ def test_all_terms_are_those_of_eht_imaging(data_dir: Path) -> None:
     pairs = zip(names, eht["d_r"], eht["d_l"], strict=True)
     leakage = Leakage(antenna={name: {"d_r": complex(r), "d_l": complex(left)} for name, r, left in pairs})
     sky = SkyModel([POINT], feeds=Feeds(rotation=True), leakage=leakage, gain=Gain(table=gains))
-    observation = eht_observation(eht).with_feed_angles([eht["field_rotation"]])
+    observation = noisy(eht)
     terms = sky.bind(observation.partition_views).sources(np.ones(1), 0).antenna_terms
     assert terms is not None
     found = terms.jones[0, terms.time_block][:, :, 0]
@@ -229,21 +230,6 @@ def test_all_terms_are_those_of_eht_imaging(data_dir: Path) -> None:
     assert used.all()
     # eht-imaging's pi has 13 digits; gains are up to 1.5.
     assert np.abs((found - eht["jones_fr_d_g"])[up]).max() < 3e-12
-
-
-def eht_observation(eht: dict[str, np.ndarray]) -> biro.Observation:
-    return biro.Observation.from_arrays(
-        eht["vis_fr_d_g_noisy"],
-        eht["uvw"],
-        eht["antenna1"],
-        eht["antenna2"],
-        eht["time"],
-        eht["chan_freq"],
-        RR_LL,
-        weight=1.0 / eht["sigma"][:, None, :] ** 2,
-        antenna_names=list(map(str, eht["stations"])),
-        antenna_positions=eht["antpos"],
-    )
 
 
 @pytest.mark.parametrize("n_par", [1, 2])

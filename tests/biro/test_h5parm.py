@@ -29,10 +29,7 @@ FREQ = np.array([120e6, 130e6])
 ANT = ("CS001HBA0", "RS106HBA")
 POL = ("XX", "YY")
 ALL = {"time": TIME, "freq": FREQ, "ant": ANT, "pol": POL, "dir": ("[POINTING]",)}
-WITH_CHILD = (
-    "test_files_that_are_something_else",
-    "test_names_may_stand_in_the_solution_set_alone",
-)
+WITH_CHILD = ("test_files_that_are_something_else", "test_names_may_stand_in_the_solution_set_alone")
 """Tests that read as `biro` does, in a process of its own."""
 Axes = Sequence[str]
 

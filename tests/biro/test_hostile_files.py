@@ -23,7 +23,6 @@ from hypothesis import strategies as st
 
 from biro.errors import BiroError, InputError, RunError
 from biro.files import fits_vetting, hdf5
-from biro.imaging.fits import read_image
 from biro.inference.posterior.posterior import Posterior
 from biro.inference.posterior.samples import Provenance
 from biro.inference.samplers.emcee_chain import FILE as CHAIN
@@ -31,7 +30,6 @@ from biro.inference.samplers.emcee_chain import ChainFile
 from biro.inference.samplers.nuts_draws import STATS, NutsDrawsFile
 from biro.models.quantities.parameter import Column
 from biro.run.directory import RunDirectory
-from biro.run.record import read_record
 
 Cards = list[tuple[str, object]]
 SKY: Cards = [
@@ -157,26 +155,6 @@ def test_small_files_that_unpack_to_much(tmp_path: Path, monkeypatch: pytest.Mon
         fits_vetting.vet(place, 1 << 40)
     place.write_bytes(gzip.compress(image([4, 4]) + DATA))
     assert not isinstance(fits_vetting.vet(place, 1 << 40), Path)
-
-
-NASTY = st.sampled_from(
-    ["0", "-1", "1", "2", "3", "999", "1E999", "NaN", "1000000000", "'x'", "T", "1.5", "-1E300"]
-)
-NAMES = (
-    *("BITPIX", "NAXIS", "NAXIS1", "NAXIS2", "CRPIX1", "CRVAL2", "CDELT1", "CDELT2", "PCOUNT", "GCOUNT"),
-    *("BSCALE", "BZERO", "BLANK", "WCSAXES", "EQUINOX", "LONPOLE", "PV2_1", "CD1_1", "PC1_2", "CTYPE1"),
-    *("CTYPE3", "CUNIT1", "BUNIT", "RADESYS", "EXTEND", "TFIELDS", "ZIMAGE", "CROTA2", "A_ORDER", "BMAJ"),
-)
-
-
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.dictionaries(st.sampled_from(NAMES), NASTY, min_size=1, max_size=4), st.integers(0, 3))
-def test_headers_of_any_values(tmp_path: Path, cards: dict[str, str], blocks: int) -> None:
-    plain: dict[str, object] = dict(
-        [("SIMPLE", "T"), ("BITPIX", -32), ("NAXIS", 2), ("NAXIS1", 4), ("NAXIS2", 4), *SKY]
-    )
-    (tmp_path / "a.fits").write_bytes(header(list((plain | cards).items())) + DATA * blocks)
-    gives_or_refuses(lambda: read_image(tmp_path / "a.fits"))
 
 
 def posterior(path: Path) -> Path:
@@ -336,31 +314,6 @@ def test_records_that_mean_harm(tmp_path: Path) -> None:
     for (name, (_, words)), line in zip(RECORDS.items(), said, strict=True):
         assert any(word in line for word in words.split("|")), f"{name}: {line}"
     assert "not a file" in pipe
-
-
-KEYS = [*RECORD, "likelihood"]
-JSON = st.recursive(
-    st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=5),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(st.sampled_from([*RECORD, "likelihood"]), inner, max_size=4)
-    ),
-    max_leaves=6,
-)
-
-
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.dictionaries(st.sampled_from(sorted(RECORD)), JSON))
-def test_records_of_any_kinds(tmp_path: Path, given_record: dict[str, Any]) -> None:
-    (tmp_path / "run.json").write_text(json.dumps(RECORD | given_record))
-
-    def use() -> None:
-        record = read_record(tmp_path)
-        assert record is not None
-        record["resumed"].append(record["settings"].get("seed"))
-        (record["facts"].get("likelihood") or {}).get("precision")
-
-    gives_or_refuses(use)
 
 
 @pytest.mark.parametrize(

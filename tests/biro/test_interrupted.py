@@ -5,7 +5,6 @@ The signal comes as the child in which casacore runs has been asked for a certai
 
 from __future__ import annotations
 
-import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 from casacore.tables import table
+from commands import KAT_7, SOURCE
 from matplotlib.figure import Figure
-from test_cli_faults import SOURCE, clean
 from typer.testing import CliRunner
 
 from biro.cli.app import app
@@ -25,14 +24,8 @@ from biro.io.measurement_set.process import MeasurementSetProcess
 from biro.io.measurement_set.temporary import made_beside
 from biro.plots import standard
 
-__all__ = ["clean"]
 INCOMPLETE = "the other columns are unchanged, NEW, if it exists, is marked as incomplete: write it again"
 FREE = SOURCE + 'I = { prior = "uniform", low = 0, high = 3, unit = "Jy" }\n'
-
-
-@pytest.fixture
-def ms(clean: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(clean, tmp_path / "copy.ms"))
 
 
 @pytest.fixture(autouse=True)
@@ -157,11 +150,7 @@ def test_a_new_set(ms: Path, monkeypatch: pytest.MonkeyPatch, operation: str) ->
     """An older set stays as it was, and nothing is left beside it."""
     sky, before = ms.parent / "sky.toml", columns(ms, "")
     sky.write_text(SOURCE + 'I = "2 Jy"\n')
-    words = [
-        *("simulate", ms, sky, "--telescope", "KAT-7", "--seed", "2", "--overwrite"),
-        *("--phase-centre", "05h00m00s -45d00m00s", "--start", "2026-03-01", "--duration", "3 min"),
-        *("--integration", "60 s", "--freq", "1.8 GHz", "--chan-width", "1 MHz", "--noise", "1 Jy"),
-    ]
+    words = ("simulate", ms, sky, *KAT_7, "--seed", "2", "--overwrite", "--noise", "1 Jy")
     assert interrupted(monkeypatch, operation, *words) == f"{ms} was not made; what was there is as it was"
     assert same(columns(ms, ""), before)
     assert sorted(path.name for path in ms.parent.iterdir()) == ["copy.ms", "sky.toml"]

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from commands import works
 from tasks_of_tests import POINT, likelihood
 from typer.testing import CliRunner
 
@@ -241,22 +242,19 @@ def test_several_models_are_fitted_and_compared_in_one_command(files, tmp_path) 
         "--backend",
         "cpu",
     ]
-    result = CliRunner().invoke(app, [*words, "--compare", "--json"])
-    assert result.exit_code == 0, result.output
+    result = works(*words, "--compare", "--json")
     answer = json.loads(result.stdout)
     runs = {name: tmp_path / "runs" / name for name in ("one", "fixed")}
     assert list(answer["fits"]) == list(runs)
     posteriors = {name: biro.Posterior.load(run / "posterior.nc") for name, run in runs.items()}
     assert answer["comparison"] == json.loads(json.dumps(biro.compare(posteriors).to_dict()))
     assert answer["comparison"]["best"] == "one"
-    alone = CliRunner().invoke(app, [*words[:3], "-o", str(tmp_path / "alone"), *words[6:]])
-    assert alone.exit_code == 0, alone.output
+    works(*words[:3], "-o", tmp_path / "alone", *words[6:])
     np.testing.assert_array_equal(
         biro.Posterior.load(tmp_path / "alone" / "posterior.nc").samples, posteriors["one"].samples
     )
     before = (runs["one"] / "posterior.nc").read_bytes()
-    again = CliRunner().invoke(app, words)
-    assert again.exit_code == 0, again.output
+    works(*words)
     assert (runs["one"] / "posterior.nc").read_bytes() == before
 
 

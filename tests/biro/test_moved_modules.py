@@ -1,10 +1,10 @@
 """Modules that moved are found under their earlier names."""
 
-import subprocess
 import sys
 from importlib import import_module
 
 import pytest
+from commands import python
 
 import biro
 from biro._moved import MOVED
@@ -29,7 +29,7 @@ def test_a_script_sees_the_warning_at_its_own_line_and_no_class_twice(tmp_path) 
         "from biro.images.psf import RestoringBeam as before\n"
         "assert now is before\n"
     )
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True)
+    done = python(script, check=True)
     assert "script.py:2: DeprecationWarning: biro.images is called biro.imaging now" in done.stderr
 
 
@@ -54,9 +54,6 @@ def test_a_module_that_never_was_is_named_as_it_was_written() -> None:
 
 def test_an_earlier_name_can_be_run(tmp_path) -> None:
     """`python -m` of a package under its earlier name runs the same program."""
-    done = [
-        subprocess.run([sys.executable, "-m", f"biro.{name}.child"], capture_output=True, text=True)
-        for name in ("measurement_set", "io.measurement_set")
-    ]
+    done = [python("-m", f"biro.{name}.child") for name in ("measurement_set", "io.measurement_set")]
     assert "get_code" not in done[0].stderr
     assert done[0].returncode == done[1].returncode

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from casacore.tables import makearrcoldesc, maketabdesc, table
+from commands import python
 
 from biro.errors import MeasurementSetError
 from biro.files import hdf5
@@ -85,7 +86,7 @@ def test_a_child_that_closes_its_pipe_and_stays_is_ended(monkeypatch: pytest.Mon
 def test_a_child_imports_nothing_that_is_slow_to_import(module: str) -> None:
     """A child starts for every file that is read."""
     code = f"import sys, {module}; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = python("-c", code, check=True)
     slow = {"astropy", "matplotlib", "numba", "pydantic", "scipy"}
     assert not slow & set(done.stdout.split())
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import resource
 import shutil
 import signal
 import subprocess
@@ -19,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from casacore.tables import table
+from commands import python
 from rights import DROP_RIGHTS
 
 from biro.errors import DataError, InputError, MeasurementSetError
@@ -415,43 +415,9 @@ def test_read_only_is_seen_before_any_work(ms: Path, folder_mode: int, file_mode
     """With the rights of an ordinary user, whoever runs the test; the last case may write."""
     (ms / "table.dat").chmod(file_mode)
     ms.chmod(folder_mode)
-    result = subprocess.run(
-        [sys.executable, "-c", DROP_RIGHTS + WRITE, str(ms)], capture_output=True, text=True, timeout=60
-    )
+    result = python("-c", DROP_RIGHTS + WRITE, ms, timeout=60)
     ms.chmod(0o755)
     assert result.stdout.strip().endswith(message), result.stdout + result.stderr
-
-
-def test_no_room_for_a_column(ms: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The child sees a disk with less room than the column needs; nothing is changed."""
-    folder = tmp_path / "site"
-    folder.mkdir()
-    (folder / "sitecustomize.py").write_text(
-        "import os; real = os.statvfs\n"
-        "class Full:\n    f_bavail = 100; f_frsize = 4096\n"
-        "os.statvfs = lambda path: Full\n"
-    )
-    monkeypatch.setenv("PYTHONPATH", str(folder))
-    observation = read_ms(ms)
-    with pytest.raises(
-        MeasurementSetError, match=r"column NEW needs 1\.\d MB, but its disk has 0\.4 MB free"
-    ):
-        write_column(ms, "NEW", observation, [part.vis for part in observation.partitions])
-    with table(str(ms), ack=False) as main:
-        assert "NEW" not in main.colnames()
-
-
-def test_disk_that_fills_up_while_writing(ms: Path) -> None:
-    """A limit on the size of files stands for a full disk: writes beyond it fail in the same place."""
-    observation = read_ms(ms)
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (12000, limits[1]))
-    try:
-        with pytest.raises(MeasurementSetError, match=r"copy\.ms: .* while (making|writing|flushing)"):
-            write_column(ms, "NEW", observation, [part.vis for part in observation.partitions])
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert not children()
 
 
 def test_a_write_that_was_killed_is_recognised(ms: Path) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from casacore.tables import table
+from commands import python
 from own_mounts import run_with_mounts
 
 import biro
@@ -303,9 +304,7 @@ def test_nothing_is_restored_while_the_writer_lives(ms: Path) -> None:
     def models() -> Iterator[np.ndarray]:
         yield observation.partitions[0].vis
         os.truncate(ms / "table.info", 0)
-        done = subprocess.run(
-            [sys.executable, "-c", read, str(ms)], capture_output=True, text=True, check=False
-        )
+        done = python("-c", read, ms)
         assert "gave up after 1 s" in done.stderr
         assert (ms / FOLDER / "table.info").stat().st_size
         assert not (ms / "table.info").stat().st_size

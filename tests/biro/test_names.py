@@ -3,7 +3,6 @@
 import inspect
 import re
 import warnings
-from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 
@@ -172,22 +171,6 @@ def test_the_earlier_name_of_the_size_of_images_goes_on() -> None:
         assert Imaging(n_pixel=32) == Imaging(size=32)
     with pytest.raises(InputError, match="give size alone"):
         Imaging(size=32, n_pixel=32)
-
-
-@pytest.mark.parametrize(
-    "take",
-    [
-        biro.maximise,
-        biro.sample,
-        biro.sbc.run,
-        lambda what: biro.plots.uv(what, np.zeros(1)),
-        lambda what: biro.add_source(what, what),
-    ],
-)
-@pytest.mark.parametrize(("what", "named"), [(SKY, "SkyModel"), ("obs.ms", "the path 'obs.ms'")])
-def test_what_is_no_likelihood_is_named(take: Callable[[object], object], what: object, named: str) -> None:
-    with pytest.raises(InputError, match=f"takes a Likelihood, got {named}. Make one: biro"):
-        take(what)
 
 
 def test_a_fit_gives_values_for_its_sky() -> None:

@@ -172,8 +172,7 @@ def test_a_noisy_antenna_is_found_beside_its_gains() -> None:
     too small by 71/80; where gains are integrated over, they are right.
     """
     gain = Gain(
-        amplitude=PerSegment(LogNormal(0.3), per="integration"),
-        phase=PerSegment(TURN, per="integration"),
+        amplitude=PerSegment(LogNormal(0.3), per="integration"), phase=PerSegment(TURN, per="integration")
     )
     sky = replace(drifting(), gain=gain, noise=Noise(per="antenna", factor=LogNormal(2.0)))
     data = small(n_chan=1, n_time=40, times=tuple(range(0, 400, 10)))

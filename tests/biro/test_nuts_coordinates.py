@@ -13,14 +13,7 @@ from scipy import stats
 
 import biro
 from biro.inference.samplers.coordinates.open_angles import open_angles
-from biro.inference.samplers.coordinates.straight import (
-    HANDS,
-    LINE,
-    LOG,
-    POLAR,
-    UNBOUNDED,
-    Straight,
-)
+from biro.inference.samplers.coordinates.straight import HANDS, LINE, LOG, POLAR, UNBOUNDED, Straight
 from biro.inference.samplers.coordinates.walls import Walls, walls_of
 from biro.inference.samplers.coordinates.whitened import Whitened
 from biro.models import Gain, Leakage, LogNormal, Normal, PerSegment, SkyModel

@@ -4,10 +4,10 @@ The system is this one, with `sys.platform` of macOS, without /proc, and without
 of Linux alone; other packages are imported before, because their compiled parts are those of Linux.
 """
 
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
+
+from commands import python
 
 PROGRAM = """
 import builtins, fcntl, importlib, importlib.abc, os, pkgutil, signal, sys
@@ -73,5 +73,5 @@ def test_nothing_of_linux_alone_is_needed(tmp_path: Path) -> None:
     """1 Jy with a noise of 0.1 Jy in 84 visibilities: 0.1 Jy is nine times the error, 0.1/sqrt(84)."""
     script = tmp_path / "script.py"
     script.write_text(textwrap.dedent(PROGRAM))
-    done = subprocess.run([sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True)
+    done = python(script, cwd=tmp_path)
     assert done.returncode == 0, done.stderr

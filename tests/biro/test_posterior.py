@@ -1,10 +1,7 @@
 """Posterior: tables, circular statistics, files that ArviZ opens, comparison."""
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import h5py
 import numpy as np
@@ -229,33 +226,6 @@ def test_what_is_no_posterior_is_refused(tmp_path):
         file["biro/log_prior"] = np.zeros(3)
     with pytest.raises(InputError, match="log_prior must have shape"):
         Posterior.load(tmp_path / "cut.nc")
-
-
-def test_a_failed_save_leaves_the_old_file(tmp_path, monkeypatch):
-    posterior(seed=1).save(tmp_path / "p.nc")
-    monkeypatch.setattr(
-        "biro.inference.posterior.file.write_own", lambda *_: (_ for _ in ()).throw(OSError("full"))
-    )
-    with pytest.raises(OSError, match="full"):
-        posterior(seed=2).save(tmp_path / "p.nc")
-    assert Posterior.load(tmp_path / "p.nc").provenance.seed == 1
-    assert [path.name for path in tmp_path.iterdir()] == ["p.nc"]
-
-
-def test_a_full_disk_is_one_plain_error(tmp_path):
-    """A limit on the size of files stands for the disk; HDF5 that meets it ends Python with a crash."""
-    code = (
-        "import resource, signal, sys; sys.path.insert(0, sys.argv[2])\n"
-        "from test_posterior import posterior\n"
-        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (6000, 6000))\n"
-        "try: posterior(seed=2).save(sys.argv[1])\n"
-        "except OSError as error: print(error.strerror)\n"
-    )
-    command = [sys.executable, "-B", "-c", code, str(tmp_path / "p.nc"), str(Path(__file__).parent)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "File too large\n", "")
-    assert not list(tmp_path.iterdir())
 
 
 def test_shapes_that_do_not_belong_together_are_refused():

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from casacore.tables import table
+from commands import works
 from typer.testing import CliRunner
 from uvfits_file import File
 
@@ -77,8 +78,7 @@ def test_a_point_by_its_formula(path: Path, tmp_path: Path) -> None:
     """RR = (I + V) exp(2 pi i (u l + v m)), LL = (I - V) ...: docs/conventions.md, sections 2 and 3."""
     sky, out = tmp_path / "sky.toml", tmp_path / "model.uvfits"
     sky.write_text(SKY)
-    said = CliRunner().invoke(app, ["predict", str(path), str(sky), "--out", str(out)])
-    assert said.exit_code == 0, said.output
+    said = works("predict", path, sky, "--out", out)
     assert "48 visibilities written; 0 outside the selection flagged" in said.output
     l, m = np.array([3, -2]) * np.pi / 648e6
     for part in stored(out).partitions:
@@ -192,8 +192,7 @@ def test_integers_have_no_room(tmp_path: Path) -> None:
 def test_arrays(path: Path, tmp_path: Path) -> None:
     sky, out = tmp_path / "sky.toml", tmp_path / "model.npz"
     sky.write_text(SKY)
-    said = CliRunner().invoke(app, ["predict", str(path), str(sky), "--out", str(out), "--spws", "1"])
-    assert said.exit_code == 0, said.output
+    works("predict", path, sky, "--out", out, "--spws", "1")
     observation = stored(path, spws=1)
     (model,) = predict(observation, from_toml(SKY), backend="cpu")
     (part,) = observation.partitions
@@ -233,8 +232,7 @@ def test_options_that_contradict(path: Path, tmp_path: Path, words: list[str], m
 
 
 def run_command(*words: str | Path) -> None:
-    done = CliRunner().invoke(app, [str(word) for word in words])
-    assert done.exit_code == 0, done.output
+    works(*words)
 
 
 def test_a_run_predicts_as_it_was_fitted(tmp_path: Path) -> None:

@@ -131,10 +131,7 @@ def test_work_without_steps_shows_what_is_done(monkeypatch, hidden: str) -> None
     file = Terminal()
     monkeypatch.setattr("sys.stderr", file)
     monkeypatch.setattr(progress, "AFTER", 0.1)
-    with (
-        progress.showing(hidden != "showing"),
-        progress.doing("thinking", show=hidden != "show"),
-    ):
+    with progress.showing(hidden != "showing"), progress.doing("thinking", show=hidden != "show"):
         time.sleep(0.0 if hidden == "short" else 0.4)  # four times as long as it takes to appear
     if hidden:
         assert file.getvalue() == ""

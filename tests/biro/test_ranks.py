@@ -6,14 +6,13 @@ import json
 import math
 import re
 import socket
-import subprocess
-import sys
 import time
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import python
 from ranks_program import MODEL, found, made
 from started_ranks import mpiexec
 
@@ -226,12 +225,7 @@ def test_the_command_prints_and_writes_by_rank_0_alone(tmp_path: Path) -> None:
     field = "--telescope KAT-7 --start 2026-03-01 --freq 1.8GHz --chan-width 1MHz --noise 100mJy"
     field += " --seed 1 --integration 60s --duration 10min"
     centre = ("--phase-centre", "05h00m00s -45d00m00s")
-    done = subprocess.run(
-        [sys.executable, *biro_of, "simulate", obs, tmp_path / "sky.toml", *field.split(), *centre],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = python(*biro_of, "simulate", obs, tmp_path / "sky.toml", *field.split(), *centre)
     assert done.returncode == 0, done.stderr
     fit = ("fit", obs, tmp_path / "model.toml", "-o", run, "--sampler", "none", "--no-pictures", "--json")
     done = mpiexec(2, *biro_of, *fit, "--backend", "cpu")

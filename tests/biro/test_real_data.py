@@ -96,9 +96,18 @@ def test_3c273_with_emcee(vla: biro.Observation, model: Callable[[str], biro.Sky
 def test_3c273_with_dynesty(vla: biro.Observation, model: Callable[[str], biro.SkyModel]) -> None:
     """The knot is found anywhere within 25 arcsec; evidence asks for it, and for two Gaussians in it."""
     jet = nested(biro.Likelihood(vla, model(real.CORE_3C273 + real.JET_3C273), smearing="off"))
-    core, two = (
-        biro.maximise(biro.Likelihood(vla, model(real.CORE_3C273 + more), smearing="off"), seed=1)
+    # Climbs from about the reference fits: the search for the knot is that of dynesty.
+    near = {"core.east": 0.0, "core.north": 0.0, "core.I": 30.0, "core.fwhm": 0.05, "noise.factor": 1.0}
+    for jet_name, place, flux, size in (("jet1", -14.0, 2.0, 2.0), ("jet2", -12.5, 1.5, 6.0)):
+        near |= {f"{jet_name}.east": place, f"{jet_name}.north": place - 1.5, f"{jet_name}.I": flux}
+        near |= {f"{jet_name}.emaj": size, f"{jet_name}.ratio": 0.5, f"{jet_name}.pa": 45.0}
+    likelihoods = [
+        biro.Likelihood(vla, model(real.CORE_3C273 + more), smearing="off")
         for more in ("", real.TWO_JETS_3C273)
+    ]
+    core, two = (
+        biro.maximise(each, seed=1, starts=[[near[name] for name in each.parameter_names]])
+        for each in likelihoods
     )
     check(jet, CORE_AND_JET)
     evidence = [found.log_evidence or math.nan for found in (core, jet, two)]
@@ -124,14 +133,8 @@ def test_3c273_with_the_other_sign(
     obs = biro.read_ms(measurement_set("vla_3c273_x"), stokes="pseudoI", convention="fourier")
     likelihood = biro.Likelihood(obs, model(real.CORE_3C273 + real.JET_3C273))
     start = {"core.east": 0.0, "core.north": 0.0, "core.I": 30.0, "core.fwhm": 0.05, "noise.factor": 1.0}
-    start |= {
-        "jet.east": 13.0,
-        "jet.north": 15.0,
-        "jet.I": 3.0,
-        "jet.emaj": 3.0,
-        "jet.ratio": 0.5,
-        "jet.pa": 45.0,
-    }
+    start |= {"jet.east": 13.0, "jet.north": 15.0, "jet.I": 3.0}
+    start |= {"jet.emaj": 3.0, "jet.ratio": 0.5, "jet.pa": 45.0}
     theta, chi2 = highest(likelihood, start)
     found = dict(zip(likelihood.parameter_names, theta, strict=True))
     assert math.degrees(math.atan2(found["jet.east"], found["jet.north"])) == pytest.approx(42.0, abs=0.5)
@@ -298,7 +301,8 @@ def test_j1033_evidence_has_the_order_of_the_table(
     evidence = []
     for text, _, _ in J1033:
         likelihood = biro.Likelihood(obs, model(text + noise))
-        evidence.append(biro.maximise(likelihood, seed=1).log_evidence)
+        start = [(START | {"noise.factor": 1.2})[name] for name in likelihood.parameter_names]
+        evidence.append(biro.maximise(likelihood, seed=1, starts=[start]).log_evidence)
     # Chi2 falls by thousands from model to model at a noise of 1.2; each step is worth at least a hundred,
     # next to which it does not matter that these evidences are Laplace's.
     assert np.all(np.diff(evidence) > 100.0), evidence

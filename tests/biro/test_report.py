@@ -17,8 +17,6 @@ from biro.inference.posterior.table import PosteriorTable, Row
 from biro.inference.posterior.verdict import verdict_of
 from biro.plots import report
 
-ARCSEC = np.pi / 180 / 3600
-
 
 def table(**changes) -> PosteriorTable:
     """The table of a sound fit of two parameters."""

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from commands import python
 
 import biro
 from biro.errors import RunError
@@ -49,28 +50,6 @@ def test_changes_are_named_all_at_once_and_some_are_allowed(tmp_path):
         pass
 
 
-def test_two_runs_in_one_directory_are_refused_also_across_processes(tmp_path):
-    with RunDirectory(tmp_path, SETTINGS):
-        with pytest.raises(RunError, match=f"in use by process {os.getpid()}"):
-            RunDirectory(tmp_path, SETTINGS)
-        code = f"from biro.run.directory import RunDirectory\nRunDirectory({str(tmp_path)!r}, {SETTINGS!r})"
-        other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-        assert f"in use by process {os.getpid()}" in other.stderr
-    with RunDirectory(tmp_path, SETTINGS):
-        pass
-
-
-def test_the_lock_of_a_killed_process_is_no_hindrance(tmp_path):
-    code = (
-        "import os, signal\nfrom biro.run.directory import RunDirectory\n"
-        f"run = RunDirectory({str(tmp_path)!r}, {SETTINGS!r})\nos.kill(os.getpid(), signal.SIGKILL)"
-    )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -signal.SIGKILL
-    assert (tmp_path / "lock").read_text()
-    with RunDirectory(tmp_path, SETTINGS) as run:
-        assert len(run.record["resumed"]) == 1
-
-
 def test_a_run_killed_while_it_begins_begins_again(tmp_path):
     (tmp_path / ".run.json.123.tmp").write_text("{")
     with RunDirectory(tmp_path, SETTINGS, model_toml="# model\n"):
@@ -88,7 +67,7 @@ def test_warnings_of_a_run_are_seen_without_any_logging_set_up(tmp_path):
         "    logging.getLogger('biro.inference.samplers.sampling').info('hardly of interest')\n"
         "assert not logging.getLogger('biro').handlers\n"
     )
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True)
+    done = python("-c", code, tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stderr == "disk is full\n"
 

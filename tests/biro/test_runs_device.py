@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from commands import python
 
 pytestmark = pytest.mark.cuda
 
@@ -108,9 +107,7 @@ def _device() -> None:
 
 
 def run(code: str, *words: str) -> tuple[str, str]:
-    done = subprocess.run(
-        [sys.executable, "-c", PROBLEM + code, *words], capture_output=True, text=True, check=False
-    )
+    done = python("-c", PROBLEM + code, *words)
     return done.stdout, done.stderr
 
 

@@ -16,9 +16,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from commands import SOURCE
 from gaussian_likelihood import Flat, SmoothGaussian
 from rights import DROP_RIGHTS
-from test_cli_faults import SOURCE, clean, ms, opened  # noqa: F401 - two of them are fixtures
+from test_cli_faults import opened
 from typer.testing import CliRunner
 
 import biro
@@ -352,7 +353,7 @@ def test_a_log_that_cannot_be_written_ends_no_run(tmp_path: Path, capsys: pytest
 # --- From the command line, on files
 
 
-def test_files_that_changed_between_two_fits(ms: Path, tmp_path: Path) -> None:  # noqa: F811
+def test_files_that_changed_between_two_fits(ms: Path, tmp_path: Path) -> None:
     """The model's file is edited, then a row of the set flagged; with both put back, the run is read."""
     model, run_dir = tmp_path / "model.toml", tmp_path / "run"
     text = SOURCE + 'I = { prior = "uniform", low = 0, high = 3, unit = "Jy" }\n'

@@ -15,7 +15,6 @@ import pytest
 
 LAUNCHER = Path(__file__).parent / "launcher.py"
 STATE = {"emcee": "chain.bin", "dynesty": "checkpoint.bin", "nuts": "draws.npz"}
-NO_NUTPIE = importlib.util.find_spec("nutpie") is None
 SAMPLERS = [*STATE, "none"]
 if importlib.util.find_spec("nutpie") is None:
     SAMPLERS.remove("nuts")

@@ -1,19 +1,16 @@
 """dynesty: closed-form evidence, batches, exact resumption, and checkpoints that nobody else wrote."""
 
-import errno
 import os
 import pickle
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
 from gaussian_likelihood import Flat, GaussianLikelihood, five_parameters
-from test_samplers_emcee import interrupting, kill_in_mid_run, small
+from test_samplers_emcee import interrupting, small
 
 from biro.errors import InputError, LikelihoodError, RunError
 from biro.files import signed
-from biro.inference.samplers import dynesty_checkpoint
 from biro.inference.samplers.sampling import sample
 from biro.run.interrupt import RunInterrupted
 
@@ -92,14 +89,6 @@ def test_interrupted_and_resumed_is_the_same_run(tmp_path, sampler):
     assert whole.log_evidence == parts.log_evidence
 
 
-def test_kill_9_then_resume_is_the_same_run(tmp_path):
-    run_dir = tmp_path / "killed"
-    kill_in_mid_run(run_dir, "dynesty", "checkpoint.bin", **FAST)
-    resumed = sample(small(), "dynesty", seed=5, progress=False, run_dir=run_dir, **FAST)
-    whole = sample(small(), "dynesty", seed=5, progress=False, **FAST)
-    assert resumed.log_evidence == whole.log_evidence
-
-
 class Bomb:
     """Makes a folder when it is unpickled."""
 
@@ -144,23 +133,6 @@ def test_the_key_is_private_or_refused():
     signed.key_path().chmod(0o644)
     with pytest.raises(RunError, match="readable by you alone"):
         signed.user_key()
-
-
-def test_full_disk_goes_on_in_memory_warns_once_and_tries_again(tmp_path, monkeypatch, caplog):
-    fails = iter([True] * 2)
-
-    def full(path: Path, run_id: str, payload: bytes) -> None:
-        if next(fails, False):
-            raise OSError(errno.ENOSPC, "No space left on device")
-        signed.write_signed(path, run_id, payload)
-
-    monkeypatch.setattr(dynesty_checkpoint, "SAVE_EVERY", 0.0)  # at every iteration, however fast the machine
-    monkeypatch.setattr(dynesty_checkpoint, "write_signed", full)
-    sample(small(), "dynesty", seed=5, progress=False, run_dir=tmp_path / "run", **FAST)
-    messages = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
-    assert len(messages) == 2
-    assert "continues in memory" in messages[0]
-    assert "written again" in messages[1]
 
 
 def test_a_likelihood_error_comes_through_once(capsys):

@@ -3,12 +3,7 @@
 import errno
 import itertools
 import json
-import os
 import signal
-import subprocess
-import sys
-import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -160,47 +155,6 @@ def test_a_chain_that_was_too_short_goes_on_with_more_steps(tmp_path):
     assert np.array_equal(longer.samples, at_once.samples)
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (lambda run: run(small(label="other data")), r"the data or their selection changed\."),
-        (lambda run: run(GaussianLikelihood(small().parameters, [0, 0], np.eye(2))), "the model changed"),
-        (lambda run: run(small(), n_walker=40), "n_walker was 32, is 40"),
-        (lambda run: run(small(), seed=6), "seed was 5, is 6"),
-    ],
-)
-def test_what_changed_is_named_and_refused(tmp_path, change, words):
-    sample(small(), **QUICK, run_dir=tmp_path, max_steps=200)
-
-    def run(likelihood, **options):
-        sample(likelihood, run_dir=tmp_path, **(QUICK | {"max_steps": 200} | options))
-
-    with pytest.raises(RunError, match=words):
-        change(run)
-
-
-def test_full_disk_goes_on_in_memory_warns_once_and_tries_again(tmp_path, monkeypatch, caplog):
-    fails = iter([True] * 2)
-    write = emcee_chain.ChainFile._write
-
-    def full(self, backend):
-        if next(fails, False):
-            raise OSError(errno.ENOSPC, "No space left on device")
-        write(self, backend)
-
-    monkeypatch.setattr(emcee_chain, "SAVE_EVERY", 0.1)
-    monkeypatch.setattr(emcee_chain.ChainFile, "_write", full)
-    posterior = sample(small(), **QUICK, run_dir=tmp_path)
-    messages = [r.getMessage() for r in caplog.records if r.name == "biro.inference.samplers.emcee_chain"]
-    assert len(messages) == 2
-    assert "No space left" in messages[0]
-    assert "continues in memory" in messages[0]
-    assert "written again" in messages[1]
-    record = json.loads((tmp_path / "run.json").read_text())
-    saved = emcee_chain.ChainFile(tmp_path / "chain.bin", record["run_id"]).restore()
-    assert saved.iteration == posterior.diagnostics["n_step"]
-
-
 def test_values_that_were_not_a_number_are_told_at_the_end(caplog):
     likelihood = small()
     likelihood.nan_count = 3
@@ -244,32 +198,6 @@ def test_a_chain_cut_short_goes_on_from_its_last_whole_block(tmp_path, monkeypat
     assert np.array_equal(whole.samples, again.samples)
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        (b"not a chain at all", "cannot be read .not a chain"),
-        (b'biro chain 1\n{"run_id": "other"}\n', "belongs to another run"),
-        (b"biro chain 1\n[]\n", "cannot be read"),
-        (b"biro chain 1\n" + b"[" * 100_000 + b"\n", "cannot be read"),
-    ],
-)
-def test_what_is_no_chain_of_this_run_is_refused(tmp_path, text, words):
-    path = tmp_path / "chain.bin"
-    path.write_bytes(text)
-    with pytest.raises(RunError, match=words):
-        emcee_chain.ChainFile(path, "this").restore()
-
-
-@pytest.mark.parametrize("shape", [(10**30, 2), (-4, 2), (2, 10**9), (4, 3)])
-def test_a_crafted_chain_takes_no_memory(tmp_path, shape):
-    about = {"run_id": "this", "n_walker": shape[0], "n_param": shape[1], "centre": [0.0, 0.0]}
-    path = tmp_path / "chain.bin"
-    block = (2**62).to_bytes(8, "little") + bytes(32) + bytes(10_000)
-    path.write_bytes(b"biro chain 1\n" + json.dumps(about).encode() + b"\n" + block)
-    with pytest.raises(RunError, match="cannot be read"):
-        emcee_chain.ChainFile(path, "this").restore()
-
-
 def test_a_chain_of_an_earlier_version_is_not_passed_over(tmp_path):
     (tmp_path / "chain.h5").write_bytes(b"")
     with pytest.raises(RunError, match="from an earlier version"):
@@ -291,48 +219,3 @@ def test_a_chain_that_was_deleted_is_written_whole_again(tmp_path, monkeypatch):
     record = json.loads((tmp_path / "run.json").read_text())
     saved = emcee_chain.ChainFile(path, record["run_id"]).restore()
     assert saved.iteration == posterior.diagnostics["n_step"]
-
-
-CHILD = """
-import sys, time
-sys.path.insert(0, {tests!r})
-from test_samplers_emcee import small
-from biro.inference.samplers.sampling import sample
-from biro.inference.samplers import dynesty_checkpoint, emcee_chain
-emcee_chain.SAVE_EVERY = dynesty_checkpoint.SAVE_EVERY = 0.05
-likelihood = small()
-inner = likelihood.log_likelihood
-def slow(theta):
-    time.sleep(0.002)
-    return inner(theta)
-likelihood.log_likelihood = slow
-sample(likelihood, {sampler!r}, seed=5, progress=False, run_dir={run_dir!r}, **{options!r})
-"""
-
-
-def kill_in_mid_run(run_dir, sampler, file_name, **options):
-    """Start a run in a process of its own and kill -9 it once its file has been there for a while."""
-    text = CHILD.format(
-        tests=str(Path(__file__).parent), sampler=sampler, run_dir=str(run_dir), options=options
-    )
-    child = subprocess.Popen([sys.executable, "-c", text], stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 60
-    while not (run_dir / file_name).exists():
-        assert child.poll() is None, child.stderr.read()
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    time.sleep(0.4)
-    assert child.poll() is None
-    os.kill(child.pid, signal.SIGKILL)
-    child.wait()
-    child.stderr.close()
-    assert not (run_dir / "posterior.nc").exists()
-
-
-def test_kill_9_then_resume_is_the_same_chain(tmp_path):
-    run_dir = tmp_path / "killed"
-    kill_in_mid_run(run_dir, "emcee", "chain.bin", n_tau=20.0)
-    resumed = sample(small(), "emcee", **QUICK, run_dir=run_dir)
-    whole = sample(small(), "emcee", **QUICK)
-    assert np.array_equal(whole.samples, resumed.samples)
-    assert np.array_equal(Posterior.load(run_dir / "posterior.nc").samples, whole.samples)

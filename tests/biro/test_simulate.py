@@ -73,11 +73,7 @@ def test_uvw_against_the_textbook():
     sin_h, cos_h = np.sin(hour_angle), np.cos(hour_angle)
     sin_d, cos_d = np.sin(declination), np.cos(declination)
     rotation = np.array(
-        [
-            [sin_h, cos_h, 0.0],
-            [-sin_d * cos_h, sin_d * sin_h, cos_d],
-            [cos_d * cos_h, -cos_d * sin_h, sin_d],
-        ]
+        [[sin_h, cos_h, 0.0], [-sin_d * cos_h, sin_d * sin_h, cos_d], [cos_d * cos_h, -cos_d * sin_h, sin_d]]
     )
     textbook = (rotation @ local).T
     ours = earth_orientation(time, centre, ut1_utc=0.0).antenna_uvw(array.positions)[0]

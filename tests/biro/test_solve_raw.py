@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import works
 from typer.testing import CliRunner
 
 import biro
@@ -157,13 +158,11 @@ def test_a_simulation_is_solved_and_corrected_with_the_sky_that_it_was_made_of(
         *("--gain-amplitude", "0.4", "--gain-phase", "30 deg"),
         *(("--feeds", feeds) if telescope == "KAT-7" and feeds == "circular" else ()),
     ]
-    done = CliRunner().invoke(app, [str(word) for word in words])
-    assert done.exit_code == 0, done.output
+    done = works(*words)
     assert f"{feeds} feeds" in done.output
     assert ('rotation = "present"' in done.output) == (feeds == "linear")
     words = ["solve", data, tmp_path / "sky.toml", "-o", gains, "--interval", "track", "--corrected"]
-    done = CliRunner().invoke(app, [str(word) for word in words])
-    assert done.exit_code == 0, done.output
+    works(*words)
     assert (gains / "gains.G" / "table.dat").exists()
     corrected = biro.read(data, column="CORRECTED_DATA")
     (part,) = corrected.partitions
@@ -193,8 +192,7 @@ def test_weights_of_other_corrected_data_are_not_used(
     create_ms(tmp_path / "raw.ms", raw[0])
     words = ["solve", str(tmp_path / "raw.ms"), str(tmp_path / "sky.toml"), "-o", str(tmp_path / "gains")]
     options = ["--interval", "track", "--antennas", "!ant1", "--corrected"]
-    done = CliRunner().invoke(app, [*words, *options])
-    assert done.exit_code == 0, done.output
+    works(*words, *options)
     before = biro.read(tmp_path / "raw.ms")
     (part,) = before.partitions
     # Rows that were not selected have the weights of DATA.

@@ -70,7 +70,7 @@ def linear() -> tuple[biro.Likelihood, np.ndarray, np.ndarray, np.ndarray]:
     Real and imaginary parts stand one after the other; gains are ln amplitudes, then phases.
     """
     gain = Gain(
-        amplitude=PerSegment(LogNormal(1.0), per="integration", sd=HalfNormal(2e-3), correlated=TIMES),
+        amplitude=PerSegment(LogNormal(1.0), per="integration", sd=HalfNormal(2e-3), correlated=TIMES)
     )
     a, b = drifting().sources
     sky = replace(

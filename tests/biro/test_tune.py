@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from typer.testing import CliRunner
+from commands import biro
 
-from biro.cli.app import app
 from biro.distributed.tasks import run
 from biro.distributed.tasks.cores import n_core
 from biro.distributed.tasks.lost import LostTask
@@ -15,13 +14,6 @@ from rime_kernels import device, tuning
 from rime_kernels.cuda.launch_shapes import records
 from rime_kernels.cuda.launch_shapes.candidates import all_kinds
 from rime_kernels.tuning import trial
-
-
-def biro(*words: str) -> tuple[int, str, str]:
-    result = CliRunner().invoke(app, list(words))
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result.exit_code, result.stdout, result.stderr
 
 
 @pytest.fixture

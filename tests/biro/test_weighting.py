@@ -7,14 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import works
 from test_cli_faults import fails
-from typer.testing import CliRunner
 
 import biro
-from biro.cli.app import app
 from biro.errors import InputError
 from biro.observation.noise import MIN_DIFFERENCES
-from biro.observation.weighting import Weighting
+from biro.observation.weighting import Weighting, with_systematic
 
 SIGMA = np.array([[0.5, 1.0], [2.0, 0.3], [1.0, 4.0]])
 """Of three baselines, RR and LL, Jy."""
@@ -52,26 +51,24 @@ def test_weights_from_the_scatter_are_those_of_the_noise() -> None:
     assert found.weight_origin.endswith("scaled to the scatter of each baseline")
 
 
-def test_baselines_with_few_times_are_scaled_as_the_others_and_counted() -> None:
+@pytest.mark.parametrize(("fault", "n_baseline"), [("flagged", 3), ("constant", 3), ("short", 4)])
+def test_a_baseline_without_a_scatter_is_scaled_as_the_others(fault: str, n_baseline: int) -> None:
+    """It has too few times, or no noise, so that its weights would be infinite."""
     (part,) = observation(n_chan=1).partitions
-    weight = part.weight.copy()
-    weight[2::3][MIN_DIFFERENCES - 5 :] = 0.0  # of the third baseline too few are left
-    found, remark = Weighting("scatter").of(replace(part, weight=weight))
-    assert "1 of 3 baselines have too few neighbouring times" in remark
-    of_others = np.median(found.weight[:2, 0] ** -0.5, axis=0)
+    vis, weight, antenna2 = part.vis.copy(), part.weight.copy(), part.antenna2.copy()
+    late = np.s_[2 + 3 * (MIN_DIFFERENCES - 5) :: 3]
+    if fault == "flagged":
+        weight[late] = 0.0
+    elif fault == "constant":
+        vis[2::3] = 3.0
+    else:
+        antenna2[late] = 3
+    found, remark = Weighting("scatter").of(replace(part, vis=vis, weight=weight, antenna2=antenna2))
+    assert f"1 of {n_baseline} baselines have too few neighbouring times" in remark
+    others = [0, 1, -1] if fault == "short" else [0, 1]
+    of_others = np.median(found.weight[others, 0] ** -0.5, axis=0)
     np.testing.assert_allclose(found.weight[2, 0] ** -0.5, of_others, rtol=1e-6)  # float32
-    assert not found.weight[2::3][MIN_DIFFERENCES:].any()
-
-
-def test_a_baseline_without_noise_is_scaled_as_the_others() -> None:
-    """A constant has no scatter: its weights would be infinite."""
-    (part,) = observation(n_chan=1).partitions
-    vis = part.vis.copy()
-    vis[2::3] = 3.0
-    found, remark = Weighting("scatter").of(replace(part, vis=vis))
-    assert "1 of 3 baselines have too few neighbouring times" in remark
-    of_others = np.median(found.weight[:2, 0] ** -0.5, axis=0)
-    np.testing.assert_allclose(found.weight[2, 0] ** -0.5, of_others, rtol=1e-6)  # float32
+    assert found.weight[late].any() == (fault != "flagged")
 
 
 def test_short_data_are_scaled_by_all_baselines_together_or_left_as_stated() -> None:
@@ -130,11 +127,23 @@ def test_errors_with_a_taper_are_honest_with_a_fixed_factor_alone() -> None:
 
 def test_equal_weights_leave_out_what_does_not_count() -> None:
     (part,) = observation(n_time=2).partitions
-    weight = 7.0 * part.weight
+    weight = 0.25 * part.weight
     weight[1] = 0.0
     found, _ = Weighting("equal").of(replace(part, weight=weight))
     assert np.unique(found.weight[[0, 2]]).tolist() == [1.0]
     assert not found.weight[1].any()
+
+
+def test_a_systematic_error_adds_to_the_variance() -> None:
+    """Half of 4 Jy beside a noise of 2 Jy: 1 / (2^2 + 2^2); what is flagged stays so."""
+    full = observation(n_time=2)
+    (part,) = full.partitions
+    weight = np.full_like(part.weight, 0.25)
+    weight[1] = 0.0
+    given = replace(full, partitions=(replace(part, weight=weight),))
+    (found,) = with_systematic(given, 0.5, [np.full(part.vis.shape, 4.0j)]).partitions
+    np.testing.assert_array_equal(found.weight, np.where(weight > 0.0, 0.125, 0.0))
+    assert with_systematic(given, 0.0, []) is given
 
 
 def test_what_is_not_understood() -> None:
@@ -153,8 +162,7 @@ def test_from_file_and_command(data_dir: Path) -> None:
     (stated,) = biro.read(path, correlations="RR,LL").partitions
     assert np.array_equal(part.weight > 0, stated.weight > 0)
     assert biro.read(path, weights="equal").partitions[0].weight.max() == 1.0
-    said = CliRunner().invoke(app, ["info", str(path), "--weights", "scatter", "--taper", "100 klambda"])
-    assert said.exit_code == 0
+    said = works("info", path, "--weights", "scatter", "--taper", "100 klambda")
     assert "scaled to the scatter of each baseline, tapered to a half at 100 klambda" in said.stdout
     assert "uncertainties too small. Set [noise] factor = 1" in " ".join(said.output.split())
     assert "taper" in fails("info", path, "--taper", "0 m")

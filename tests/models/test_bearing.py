@@ -122,10 +122,7 @@ BETAS = {"beta_re": [0.3, 0.1, 0.05, 0.1], "beta_im": [0.1, -0.2, 0.1, 0.0]}
 KINDS = {
     "gaussian": (GaussianSource, ELLIPSE),
     "disc": (DiscSource, ELLIPSE),
-    "gradient": (
-        GradientGaussianSource,
-        {"fwhm": "30 arcsec", "gradient_along": 2, "spectral_index": 0},
-    ),
+    "gradient": (GradientGaussianSource, {"fwhm": "30 arcsec", "gradient_along": 2, "spectral_index": 0}),
     "crescent": (CrescentSource, RING | {"inner_ratio": 0.5, "offset": 0.6, "hole_pa": "70 deg"}),
     "ellipse crescent": (CrescentSource, ELLIPSE | {"inner_ratio": 0.5, "offset": 0.6, "hole_pa": "70 deg"}),
     "m-ring": (MRingSource, RING | BETAS),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -26,7 +25,7 @@ from biro.models import (
 from biro.models.bound.model import BoundModel
 from biro.models.components.antenna_terms.gain import is_gain
 from biro.models.files.toml import from_toml
-from tests.models.test_antenna_terms import CIRCULAR, LINEAR, spread, terms_of, view_of
+from tests.models.test_antenna_terms import CIRCULAR, LINEAR, check_push_and_pull, spread, terms_of, view_of
 
 POINT = PointSource("p", east="0 rad", north="0 rad", I="1 Jy")
 TURN = Uniform("-180 deg", "180 deg")
@@ -314,23 +313,8 @@ def test_derivatives_are_those_of_differences_and_adjoint(
     bound = bound_to(first, SECOND, views=views, feeds=feeds, leakage=leakage)
     theta = bound.prior_transform(rng.uniform(0.2, 0.8, size=(2, bound.n_param)))
     spreads = np.diff(bound.prior_transform(np.array([[0.4], [0.6]]) * np.ones(bound.n_param)), axis=0)
-    change = rng.normal(size=theta.shape) * spreads
-    step, total, slopes = 1e-4, 0.0, []
-    made = [[each.copy() for each in bound.sources_of_all(theta + s * step * change)] for s in (1, -1, 0)]
-    for up, down, at, pushed in zip(*made, bound.push_forward(theta, change), strict=True):
-        difference = (up.antenna_terms.jones - down.antenna_terms.jones) / (2 * step)
-        assert pushed.antenna_terms.shape == at.antenna_terms.jones.shape
-        # Truncation: a third of step^2 times third derivatives, which are ~ 10.
-        assert np.abs(pushed.antenna_terms - difference).max() < 1e-6
-        by_jones = rng.normal(size=difference.shape) + 1j * rng.normal(size=difference.shape)
-        total += (by_jones.conj() * pushed.antenna_terms).real.sum()
-        zeros = {
-            name: np.zeros_like(getattr(at, name)) for name in ("lm", "stokes", "spectral_terms", "shape")
-        }
-        none = dict.fromkeys(("beam_scale", "pointing", "template_scale", "template_shift"))
-        slopes.append(SimpleNamespace(**zeros, **none, antenna_terms=by_jones))
-    # The adjoint of the push: equal sums but for roundings.
-    assert (bound.pull_back(theta, slopes) * change).sum() == pytest.approx(total, rel=1e-11)
+    # Third derivatives are ~ 10.
+    check_push_and_pull(bound, theta, rng.normal(size=theta.shape) * spreads, rng, 1e-6)
 
 
 def test_gains_are_those_of_the_matrices() -> None:

@@ -132,11 +132,7 @@ def test_html_of_tigger(tmp_path: Path) -> None:
             "source 1: its shape is FITSImage, which biro does not read",
         ),
         ('mdlval="0.8708"', 'mdlval="1.7"', r"source 1: dec: must lie within -90 \.\. 90 deg"),
-        (
-            'mdlval="0.038"',
-            "mdlval=\"__import__('os')\"",
-            "source 1: Polarization: I: expected",
-        ),
+        ('mdlval="0.038"', "mdlval=\"__import__('os')\"", "source 1: Polarization: I: expected"),
         ("mdltype=SpectralIndex", "mdltype=Line", "source 1: its spectrum is Line"),
     ],
 )
@@ -173,16 +169,8 @@ HOURS = "#format: name ra_h ra_m ra_s dec_d dec_m dec_s i\n"
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        (
-            "a.lsm.txt",
-            HOURS + "a 1 0 0 45 -30 00 1\n",
-            "line 2: dec_m: must be 0 or more.*found -30",
-        ),
-        (
-            "a.lsm.txt",
-            HOURS + "a 1 90 0 45 30 00 1\n",
-            "line 2: ra_m: must be 0 or more.*found 90",
-        ),
+        ("a.lsm.txt", HOURS + "a 1 0 0 45 -30 00 1\n", "line 2: dec_m: must be 0 or more.*found -30"),
+        ("a.lsm.txt", HOURS + "a 1 90 0 45 30 00 1\n", "line 2: ra_m: must be 0 or more.*found 90"),
         ("a.lsm.txt", HOURS + "a 1 0 0 45 30 61 1\n", "line 2: dec_s: must be 0 or more"),
         ("a.lsm.txt", HOURS + "a 30 0 0 45 30 0 1\n", r"line 2: ra: must lie within 0 \.\. 24 h, found 30 h"),
         (
@@ -190,20 +178,12 @@ HOURS = "#format: name ra_h ra_m ra_s dec_d dec_m dec_s i\n"
             "Format = Name, Ra, Dec, I\na, 30:00:00, 1deg, 1\n",
             "line 2: ra: hours must be 24 at most",
         ),
-        (
-            "a.bbs",
-            "Format = Name, Ra, Dec, I\na, 1:90:00, 1deg, 1\n",
-            "line 2: ra: minutes and seconds",
-        ),
+        ("a.bbs", "Format = Name, Ra, Dec, I\na, 1:90:00, 1deg, 1\n", "line 2: ra: minutes and seconds"),
         ("a.bbs", "Format = Name, Ra, Dec, I\na, 1deg, 45.-30.00, 1\n", "line 2: dec: "),
         ("a.bbs", "Format = Name, Ra, Dec, I\na, 400deg, 45deg, 1\n", "line 2: ra: out of range"),
         ("a.osm", "# \n400 1 1\n", r"line 2: ra: must lie within 0 \.\. 24 h"),
         ("a.mod", "! Center RA: 30 0 0.0,  Dec: +38 01 35.8 (2000.0)\n1\n", "hours must be 24 at most"),
-        (
-            "a.mod",
-            "! Center RA: 1 90 0.0,  Dec: +38 01 35.8 (2000.0)\n1\n",
-            "minutes and seconds must be",
-        ),
+        ("a.mod", "! Center RA: 1 90 0.0,  Dec: +38 01 35.8 (2000.0)\n1\n", "minutes and seconds must be"),
     ],
 )
 def test_parts_of_angles_out_of_range(refused: Refused, name: str, text: str, message: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -346,68 +345,6 @@ def test_paths_that_are_no_files(reader: Callable[[Path], SkyModel], tmp_path: P
         reader(binary)
     with pytest.raises(ModelError, match="cannot be written"):
         write_model(from_toml(SOURCE + 'I = "1 Jy"'), tmp_path / "no" / "where.toml")
-
-
-WORDS = st.sampled_from(
-    [
-        "name",
-        "I",
-        "east",
-        "north",
-        "ra",
-        "type",
-        "spectral_index",
-        "emaj",
-        "pa",
-        "prior",
-        "low",
-        "order",
-        "Q",
-        "é",
-    ]
-)
-LEAVES = st.one_of(
-    st.integers(-(10**30), 10**30),
-    st.floats(),
-    st.booleans(),
-    st.text(max_size=12),
-    st.sampled_from(
-        [
-            "1 Jy",
-            "a.I",
-            "3 m**m",
-            "10**9",
-            "__import__('os')",
-            "1:2:3",
-            "gaussian",
-            "uniform",
-            "1e400 Jy",
-            "a.I[0]",
-        ]
-    ),
-    st.just({"prior": "uniform", "low": 0, "high": "1 Jy"}),
-)
-TREES = st.recursive(
-    LEAVES,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=4),
-    max_leaves=8,
-)
-
-
-@settings(max_examples=300, deadline=None)
-@given(st.dictionaries(WORDS, TREES, max_size=6))
-def test_hostile_tables_raise_nothing_else(table: dict) -> None:
-    base = {"name": "a", "east": "0 deg", "north": "0 deg", "I": "1 Jy"}
-    for kind in (PointSource, GaussianSource):
-        with contextlib.suppress(ModelError):
-            SkyModel([kind(**(base | table))])
-
-
-@settings(max_examples=200, deadline=None)
-@given(st.text(max_size=300) | st.text(alphabet="[]{}=\"'., \nabIJy0123456789-", max_size=200))
-def test_hostile_text_raises_nothing_else(text: str) -> None:
-    with contextlib.suppress(ModelError):
-        from_toml(text)
 
 
 def test_the_examples_of_the_documentation_are_one_model() -> None:

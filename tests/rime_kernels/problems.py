@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from rime_kernels import Rime, Rows, device
+from rime_kernels.idg import ImageGrid
 
 LINEAR, CIRCULAR = ["XX", "XY", "YX", "YY"], ["RR", "RL", "LR", "LL"]
 
@@ -53,3 +55,41 @@ def gradient_by_tensor_cores(rime: Rime, sources: Any, *dof: Any) -> Any:
     sums = rime.engine.adjoint_sums  # type: ignore[attr-defined]
     assert all("tensor cores" in str(key[0]) for key in sums)
     return found
+
+
+def deltas(grid: ImageGrid, n_stokes: int) -> np.ndarray:
+    """Random pixels of both signs, the corners among them."""
+    rng, n = np.random.default_rng(6), grid.n_pixel
+    image = np.zeros((n_stokes, n, n))
+    image[:, rng.integers(0, n, 20), rng.integers(0, n, 20)] = rng.normal(size=(n_stokes, 20))
+    image[:, [0, 0, -1, -1], [0, -1, 0, -1]] = rng.normal(size=(n_stokes, 4))
+    return image
+
+
+def screens_of(
+    kind: str,
+    grid: ImageGrid,
+    n_slot: int,
+    *,
+    n_antenna: int,
+    waves: float = 2.0,
+    falls: tuple[float, float] = (0.2, 0.7),
+) -> Callable[[Any, Any], np.ndarray]:
+    """A-terms as functions of l and m: waves across the image, a fall towards its edge, leakage."""
+    rng, field = np.random.default_rng(7), grid.n_pixel * grid.cell
+    size = (n_slot, n_antenna, 2, 2)
+    phase, tilt, fall = (
+        rng.uniform(-3, 3, size),
+        rng.uniform(-waves, waves, (2, *size)),
+        rng.uniform(*falls, size),
+    )
+    leak = np.where(np.eye(2) == 1, 1.0, 0.2)
+
+    def screens(l: Any, m: Any) -> np.ndarray:
+        x, y = ((np.asarray(each) - zero) / field for each, zero in ((l, grid.l0), (m, grid.m0)))
+        x, y = x[..., None, None], y[..., None, None]
+        a, b, c, d = (each.reshape(*size[:2], *[1] * (x.ndim - 2), 2, 2) for each in (phase, *tilt, fall))
+        found = leak * np.exp(1j * (a + b * x + c * y) - d * (x * x + y * y))
+        return found if kind == "2 x 2" else found[..., 0, 0]
+
+    return screens

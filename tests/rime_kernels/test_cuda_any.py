@@ -119,12 +119,7 @@ def sky_of(rng: np.random.Generator, rows: Rows, size: Size, kind: Kind) -> Sour
 )
 @given(kind=kinds(), size=sizes, frame=st.sampled_from(["tangent", "uv"]), seed=st.integers(0, 2**32 - 1))
 def test_any_problem(
-    tiles_always: None,
-    reference: ModuleType,
-    kind: Kind,
-    size: Size,
-    frame: str,
-    seed: int,
+    tiles_always: None, reference: ModuleType, kind: Kind, size: Size, frame: str, seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
     rows = rows_of(rng, size, kind.corr)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -11,9 +11,10 @@ import pytest
 
 from rime_kernels import InputError, Rows, stokes_to_corr
 from rime_kernels.idg import Idg, ImageGrid
-from tests.rime_kernels.problems import LINEAR, relative
+from tests.rime_kernels.problems import LINEAR, deltas, relative, screens_of
 
 N_ANTENNA, N_TIME = 6, 12
+make_screens = partial(screens_of, n_antenna=N_ANTENNA)
 
 
 def make_rows(
@@ -32,15 +33,6 @@ def wide(n: int = 128, degrees: float = 5.0, **centre: float) -> ImageGrid:
     return ImageGrid(n, np.deg2rad(degrees) / n, **centre)
 
 
-def deltas(grid: ImageGrid, n_stokes: int) -> np.ndarray:
-    """Random pixels of both signs, the corners among them."""
-    rng, n = np.random.default_rng(6), grid.n_pixel
-    image = np.zeros((n_stokes, n, n))
-    image[:, rng.integers(0, n, 40), rng.integers(0, n, 40)] = rng.normal(size=(n_stokes, 40))
-    image[:, [0, 0, -1, -1], [0, -1, 0, -1]] = rng.normal(size=(n_stokes, 4))
-    return image
-
-
 def blobs(grid: ImageGrid, n_stokes: int) -> np.ndarray:
     """Smooth, and not zero at the edges."""
     x = np.linspace(-1.0, 1.0, grid.n_pixel)
@@ -48,23 +40,6 @@ def blobs(grid: ImageGrid, n_stokes: int) -> np.ndarray:
         np.exp(-((x[:, None] - a) ** 2) * 9 - (x[None] - b) ** 2 * 5) for a, b in ((0.8, 0.3), (-0.5, -1))
     ]
     return np.stack([shapes[0] + (0.5 - 0.3 * s) * shapes[1] for s in range(n_stokes)])
-
-
-def make_screens(kind: str, grid: ImageGrid, n_slot: int) -> Callable[[Any, Any], np.ndarray]:
-    """A-terms as functions of l and m: waves of a cell across the image, a fall towards its edge, leakage."""
-    rng, field = np.random.default_rng(7), grid.n_pixel * grid.cell
-    size = (n_slot, N_ANTENNA, 2, 2)
-    phase, tilt, fall = rng.uniform(-3, 3, size), rng.uniform(-2, 2, (2, *size)), rng.uniform(0.2, 0.7, size)
-    leak = np.where(np.eye(2) == 1, 1.0, 0.2)
-
-    def screens(l: Any, m: Any) -> np.ndarray:
-        x, y = ((np.asarray(each) - zero) / field for each, zero in ((l, grid.l0), (m, grid.m0)))
-        x, y = x[..., None, None], y[..., None, None]
-        a, b, c, d = (each.reshape(*size[:2], *[1] * (x.ndim - 2), 2, 2) for each in (phase, *tilt, fall))
-        found = leak * np.exp(1j * (a + b * x + c * y) - d * (x * x + y * y))
-        return found if kind == "2 x 2" else found[..., 0, 0]
-
-    return screens
 
 
 @pytest.mark.parametrize(

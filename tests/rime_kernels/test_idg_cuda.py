@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -17,9 +17,10 @@ from rime_kernels.idg import Idg, ImageGrid
 from rime_kernels.idg.cuda import subgrids
 from rime_kernels.idg.cuda import tasks as tasks_cuda
 from rime_kernels.idg.cuda.parts import IdgShape, TaskKind
-from tests.rime_kernels.problems import LINEAR, relative
+from tests.rime_kernels.problems import LINEAR, deltas, relative, screens_of
 
 N_ANTENNA, N_TIME = 4, 6
+make_screens = partial(screens_of, n_antenna=N_ANTENNA, waves=1.0, falls=(0.1, 0.3))
 # The simulator takes milliseconds for each thread: a small image, a coarse accuracy, small subgrids.
 ACCURACY, SIZE = 1e-4, 16
 ADJOINT = {"double": 1e-12, "single": 1e-5}
@@ -45,32 +46,6 @@ def make_rows(
 
 def small(**centre: float) -> ImageGrid:
     return ImageGrid(16, np.deg2rad(5.0) / 16, **{"l0": 0.02, "m0": -0.03, **centre})
-
-
-def deltas(grid: ImageGrid, n_stokes: int) -> np.ndarray:
-    """Random pixels of both signs, the corners among them."""
-    rng, n = np.random.default_rng(6), grid.n_pixel
-    image = np.zeros((n_stokes, n, n))
-    image[:, rng.integers(0, n, 10), rng.integers(0, n, 10)] = rng.normal(size=(n_stokes, 10))
-    image[:, [0, 0, -1, -1], [0, -1, 0, -1]] = rng.normal(size=(n_stokes, 4))
-    return image
-
-
-def make_screens(kind: str, grid: ImageGrid, n_slot: int) -> Callable[[Any, Any], np.ndarray]:
-    """A-terms as functions of l and m: half a wave across the image, a fall towards its edge, leakage."""
-    rng, field = np.random.default_rng(7), grid.n_pixel * grid.cell
-    size = (n_slot, N_ANTENNA, 2, 2)
-    phase, tilt, fall = rng.uniform(-3, 3, size), rng.uniform(-1, 1, (2, *size)), rng.uniform(0.1, 0.3, size)
-    leak = np.where(np.eye(2) == 1, 1.0, 0.2)
-
-    def screens(l: Any, m: Any) -> np.ndarray:
-        x, y = ((np.asarray(each) - zero) / field for each, zero in ((l, grid.l0), (m, grid.m0)))
-        x, y = x[..., None, None], y[..., None, None]
-        a, b, c, d = (each.reshape(*size[:2], *[1] * (x.ndim - 2), 2, 2) for each in (phase, *tilt, fall))
-        found = leak * np.exp(1j * (a + b * x + c * y) - d * (x * x + y * y))
-        return found if kind == "2 x 2" else found[..., 0, 0]
-
-    return screens
 
 
 def made(rows: Rows, grid: ImageGrid, **options: Any) -> Idg:

@@ -190,14 +190,7 @@ def test_impossible_options_are_refused(options: dict[str, Any], words: str) -> 
 
 def test_the_numbers_chosen_are_said() -> None:
     idg = Idg(ragged_rows(), ImageGrid(64, 1e-4), accuracy=1e-5, backend="cpu")
-    for words in (
-        "single precision",
-        "subgrids of",
-        "misfit",
-        "grid of",
-        "W-layers",
-        "none left out",
-    ):
+    for words in ("single precision", "subgrids of", "misfit", "grid of", "W-layers", "none left out"):
         assert words in idg.plan
     assert idg.precision == "single"
     assert Idg(ragged_rows(), ImageGrid(64, 1e-4), accuracy=1e-7, backend="cpu").precision == "double"

@@ -63,10 +63,7 @@ def test_the_spline_of_a_polynomial_is_the_polynomial(problem: Any, reference: A
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (
-            {"coefficient": np.ones((1, 3, 8, 8, 2))},
-            r"beam.coefficient must have shape \(class, chan",
-        ),
+        ({"coefficient": np.ones((1, 3, 8, 8, 2))}, r"beam.coefficient must have shape \(class, chan"),
         ({"coefficient": np.full((1, 3, 8, 8, 2, 2), np.nan)}, "beam.coefficient must be finite"),
         ({"coefficient": np.ones((1, 3, 3, 8, 2, 2))}, "at least 2 x 2 nodes within its borders, got 1 x 6"),
         ({"grid": [0.0, -0.1, 0.0, 0.1]}, "the spacing of beam.grid must be positive"),

@@ -13,16 +13,7 @@ import numpy as np
 import pytest
 from scipy.special import jv
 
-from rime_kernels import (
-    Gradient,
-    InputError,
-    Rime,
-    Rows,
-    Smearing,
-    Sources,
-    register_profile,
-    stokes_to_corr,
-)
+from rime_kernels import Gradient, InputError, Rime, Rows, Smearing, Sources, register_profile, stokes_to_corr
 from rime_kernels.compile.identity import UnknownError, foreign_identity
 from rime_kernels.physics.profiles import CODES
 from rime_kernels.physics.registered import registered_profile

@@ -70,10 +70,7 @@ def resident_of(rime: Rime, sources: Sources, cells: RowCells) -> ResidentModel:
 
 @pytest.mark.parametrize(
     ("precision", "form", "corr"),
-    [
-        ("double", "factored", ["XX", "YY"]),
-        pytest.param("single", "row", ["RR"], marks=pytest.mark.thorough),
-    ],
+    [("double", "factored", ["XX", "YY"]), pytest.param("single", "row", ["RR"], marks=pytest.mark.thorough)],
 )
 def test_sums_chi2_and_slopes(problem, sky, reference, error_of, precision, form, corr) -> None:
     rows = shuffled(problem(n_antenna=3, n_time=2, n_chan=3, corr=corr))

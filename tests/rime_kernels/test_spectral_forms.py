@@ -84,10 +84,7 @@ def test_lines_have_their_height_width_and_area(form: int) -> None:
 
 def test_tables_pass_through_their_knots_and_go_on_beyond() -> None:
     # Through 1 and 4 at 1 and 2 GHz: 3 nu - 2, and nu^2.
-    for form, law in (
-        (forms.LINEAR_TABLE, lambda x: 3 * x - 2),
-        (forms.LOG_TABLE, lambda x: x**2),
-    ):
+    for form, law in ((forms.LINEAR_TABLE, lambda x: 3 * x - 2), (forms.LOG_TABLE, lambda x: x**2)):
         for x in (0.9, 1.0, 1.3, 2.0, 2.5):
             assert factor(form, 1e9 * x, 1.0, 1e9, 1.0, 2e9, 4.0) == pytest.approx(law(x), rel=1e-13)
 

@@ -14,7 +14,7 @@ from rime_kernels.gridding.taper import least_misfit, pixels, profile
 from rime_kernels.idg import ImageGrid
 from rime_kernels.wprojection import WProjection
 from rime_kernels.wprojection.kernel import make_tables, split_curvature
-from tests.rime_kernels.problems import LINEAR, relative
+from tests.rime_kernels.problems import LINEAR, deltas, relative
 
 C = 299792458.0
 
@@ -33,15 +33,6 @@ def make_rows(
     uvw = rng.uniform(-1.0, 1.0, (n_row, 3)) * [longest, longest, w_max] * (C / freq[-1])
     p, q = rng.integers(0, 6, (2, n_row))
     return Rows(uvw, p, q, np.arange(n_row), freq, stokes_to_corr(corr), 6, n_row)
-
-
-def deltas(grid: ImageGrid, n_stokes: int) -> np.ndarray:
-    """Random pixels of both signs, the corners among them."""
-    rng, n = np.random.default_rng(6), grid.n_pixel
-    image = np.zeros((n_stokes, n, n))
-    image[:, rng.integers(0, n, 20), rng.integers(0, n, 20)] = rng.normal(size=(n_stokes, 20))
-    image[:, [0, 0, -1, -1], [0, -1, 0, -1]] = rng.normal(size=(n_stokes, 4))
-    return image
 
 
 def corner(grid: ImageGrid, n_stokes: int) -> np.ndarray:
