@@ -209,7 +209,7 @@ def test_calls_that_are_streamed_take_turns(real_device, captured, problem, sky)
         for _ in range(3):
             for kernel in kernels:
                 np.testing.assert_array_equal(kernel.chi2(sources), expected)
-        assert len({each._handle for each in captured}) == n_stream
+        assert len({int(each._queue.handle) for each in captured}) == n_stream
         assert len(captured) == 5
         captured.clear()
 
