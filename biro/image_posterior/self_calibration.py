@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.calibration.solving import solve_gains
+from biro.calibration.solving import gains_of_model
 from biro.display.formatting import check_names
 from biro.errors import InputError
 from biro.image_posterior.fit import FittedImage, ImageProblem
@@ -25,8 +25,8 @@ log = logging.getLogger(__name__)
 
 Array = NDArray[np.float64]
 
-N_CYCLE = 10
-"""Cycles of self-calibration at most."""
+N_CYCLE, N_SHALLOW = 5, 5
+"""Cycles of self-calibration at most, and those of bright structures alone before them."""
 FALLS = 0.01
 """Self-calibration ends where chi2 falls by a smaller share."""
 USEFUL = 0.5
@@ -39,7 +39,7 @@ def fit_smooth(problem: ImageProblem) -> FittedImage:
     """The most probable image of a problem.
 
     Where the model has gains with priors, each cycle solves for gains of the measured data with the image
-    (`biro.solve_gains`), and fits the image to data with these gains taken out. Gains are solved for without
+    as `biro.solve_gains` does, and fits the image to data with these gains taken out. Gains are solved for without
     their priors; intervals are those of the priors.
 
     Raises
@@ -132,24 +132,41 @@ def _point(problem: ImageProblem, made: SmoothMap) -> Array:
 def _cycles(
     problem: ImageProblem, image: Array, shared: dict[str, Any], n_cycle: int
 ) -> tuple[SmoothMap, ImageOperator, int, list[float]]:
-    """Cycles of gains and maps; the last map, its data, the number of gains, and chi2 of each cycle."""
+    """Cycles of gains and maps; the last map, its data, the number of gains, and chi2 of each cycle.
+
+    The first maps are of the brightest structures alone, so that gains do not fit to what wrong gains made.
+    """
     mode, interval = _gains_asked(problem)
+    shared = shared | {"show": False}
     history: list[float] = []
-    for cycle in range(n_cycle):
-        model = [
-            vis + beside
-            for vis, beside in zip(problem.operator.predict(image[None]), problem.components, strict=True)
-        ]
-        first = mode != "amplitude" and cycle < n_cycle // 3
-        operator, n_free = _without_gains(problem, model, "phase" if first else mode, interval)
-        made = smooth_map(operator, _regularisation(problem), **(shared | {"show": False}))
+    made: SmoothMap | None = None
+    shallow: list[float] = []
+    for cycle in range(n_cycle + N_SHALLOW):
+        pairs = zip(problem.operator.predict(image[None]), problem.components, strict=True)
+        model = [vis + beside for vis, beside in pairs]
+        is_first = cycle < N_SHALLOW
+        phases = is_first and mode != "amplitude"
+        operator, n_free = _without_gains(problem, model, "phase" if phases else mode, interval)
+        if is_first:
+            shallow = shallow or list(_strengths(operator, problem.noise))
+            given = shared | {"strength": shallow[cycle], "n_cycle": 1}
+        else:
+            given = shared
+        made = smooth_map(operator, _regularisation(problem), start=made, **given)
         image = made.image
         history.append(made.chi2[-1])
         log.info("self-calibration %d: chi2 %.6g", cycle + 1, history[-1])
-        done = not first and len(history) > 1 and history[-1] > (1.0 - FALLS) * history[-2]
-        if done:
+        if cycle > N_SHALLOW and history[-1] > (1.0 - FALLS) * history[-2]:
             break
+    assert made is not None
     return made, operator, n_free, history
+
+
+def _strengths(operator: ImageOperator, noise: float) -> Array:
+    """Strengths of the first maps, from a third of the brightest source to 10 sigma."""
+    dirty = operator.adjoint(operator.data, weighted=True)
+    first = float(np.abs(dirty).max()) / np.sqrt(operator.weight_sum) / noise / 3.0
+    return np.geomspace(max(first, 10.0), 10.0, N_SHALLOW)
 
 
 def _without_gains(
@@ -161,9 +178,7 @@ def _without_gains(
     of_model = replace(
         observation, partitions=tuple(replace(part, vis=vis) for part, vis in predicted), column="MODEL_DATA"
     )
-    solved = solve_gains(
-        observation, of_model, interval=interval, mode=mode, feeds="common", snr_limit=0.0, progress=False
-    )
+    solved = gains_of_model(observation, of_model, interval=interval, mode=mode)
     weights = [
         part.weight * factor * solved.factor(i)[1]
         for i, (part, factor) in enumerate(zip(observation.partitions, solved.weight_factors(), strict=True))
