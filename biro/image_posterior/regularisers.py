@@ -121,7 +121,7 @@ class Entropy(Regulariser):
 
     def __init__(self, flux: float, n: int, unit: float) -> None:
         self._m, self._unit = flux / n**2, unit
-        self.strongest, self.weakest = 1e2, 1e-3
+        self.strongest, self.weakest = 1e2, 0.1
 
     def start(self, dirty: Array) -> Array:
         return np.zeros(dirty.shape)
@@ -150,7 +150,7 @@ class TotalVariation(Regulariser):
 
     def __init__(self, scale: float, unit: float) -> None:
         self._scale, self._unit = scale, unit
-        self.strongest, self.weakest = 1e2, 1e-3
+        self.strongest, self.weakest = 1e2, 0.1
 
     def start(self, dirty: Array) -> Array:
         return np.zeros(dirty.shape)

@@ -379,6 +379,7 @@ def test_gains_are_solved_between_cycles() -> None:
     assert made.flux.flux == pytest.approx(4.0, abs=0.05)
     assert made.mean[0].max() == pytest.approx(3.0, abs=0.3)
     assert made.total_chi2 < 1.05
+    assert not made.remarks
 
 
 @pytest.mark.parametrize(
