@@ -252,6 +252,6 @@ def _misfit(reduced: float, outside: str | None, has_gains: bool) -> str:
             "errors of baselines ([noise] systematic), or make the image larger"
         )
     return (
-        f"{line}. Errors of gains are the usual cause: add [gain] with priors to the model, or make the "
-        "image larger"
+        f"{line}. The usual causes are errors of gains (add [gain] with priors to the model), bright points "
+        "between pixels (give a smaller cell, or add them as [[source]]), and an image that is too small"
     )

@@ -16,6 +16,7 @@ from biro.display.formatting import check_names
 from biro.errors import InputError
 from biro.image_posterior.operator import ImageOperator, Vis, with_data
 from biro.image_posterior.problem import FittedImage, ImageProblem
+from biro.image_posterior.regularisers import Starlet
 from biro.image_posterior.smooth import FluxPrior, SmoothMap, smooth_map
 from biro.models import Fixed, Gain, ImagePrior, Normal
 from biro.models.choices import Regularisation
@@ -36,10 +37,12 @@ FALLS = 0.01
 """Self-calibration ends where chi2 falls by a smaller share."""
 NARROW, WIDE = 5.0, 0.5
 """Diameters of the discs that cycles start from: pixels (a beam), and a part of the field."""
+N_NOISE, LESS = 6, 0.95
+"""Corrections of the noise at most, and the ratio of residuals to noise below which there is one."""
 CLOSE, ALIKE, BLUR = 1.1, 0.8, 2.0
 """Other images count with chi2 up to this ratio, and below this correlation, smoothed to BLUR pixels."""
-USEFUL = 0.5
-"""A map of data as measured is a start where chi2 is below this share of that of no image."""
+USEFUL, CALIBRATED = 0.5, 1e-3
+"""Share of chi2 that a map of data as measured leaves: a start below the first, alone below the other."""
 FLUX_ERROR = 0.01
 """Relative error of a flux that is a number."""
 
@@ -63,6 +66,7 @@ def fit_smooth(problem: ImageProblem) -> FittedImage:
     shared["show"] = problem.progress
     name = _regularisation(problem)
     made = smooth_map(problem.operator, name, **shared)
+    problem, made, shared = _with_less_noise(problem, made, shared)
     operator = _with_systematic(problem, made.image)
     if operator is not problem.operator and not problem.sky.gains:
         made = smooth_map(operator, name, start=made, **shared)
@@ -112,13 +116,15 @@ def _self_calibrated(
 ) -> FittedImage:
     """The map of the start that fits best, with data that have the gains taken out.
 
-    Cycles start from discs in the middle, of the size of the beam and of half the field, and from the
-    map of the data as measured where it is something: phases that are not calibrated make nothing.
-    Gains of the first cycles are phases.
+    Cycles start from discs in the middle, of the size of the beam and of half the field, and from the map of
+    the data as measured where it is something; from that alone where it explains nearly all. Gains of the
+    first cycles are phases.
     """
     starts = [_disc(problem, made, width) for width in (NARROW, WIDE * problem.operator.field.size)]
-    if made.chi2[-1] < USEFUL * sum(problem.operator.chi2([0.0 * vis for vis in problem.operator.data])):
-        starts.append(made.image)
+    nothing = sum(problem.operator.chi2([0.0 * vis for vis in problem.operator.data]))
+    left = made.chi2[-1] * problem.noise**2 / nothing
+    if left < USEFUL:
+        starts = [made.image] if left < CALIBRATED else [*starts, made.image]
     ends = [_cycles(problem, start, shared, n_cycle) for start in starts]
     best = min(ends, key=lambda end: end[0].chi2[-1])
     facts: dict[str, Any] = {
@@ -130,12 +136,36 @@ def _self_calibrated(
     return replace(fitted, n_free=best[2], remarks=_other_images(best[0], [end[0] for end in ends]))
 
 
+def _with_less_noise(
+    problem: ImageProblem, made: SmoothMap, shared: dict[str, Any]
+) -> tuple[ImageProblem, SmoothMap, dict[str, Any]]:
+    """The problem with the noise that the residuals have, and its map, where that is less than measured.
+
+    Differences of times are an upper limit of the noise where the sky turns between them. A number in the
+    model stays.
+    """
+    if isinstance(problem.sky.noise.factor, Fixed):
+        return problem, made, shared
+    n = 2 * sum(problem.operator.n_data)
+    for _ in range(N_NOISE):
+        n_used = int(np.count_nonzero(made.variables)) if isinstance(made.regulariser, Starlet) else 0
+        ratio = float(np.sqrt(made.chi2[-1] / (n - min(n_used, n // 2))))
+        if ratio > LESS:
+            break
+        problem = replace(problem, noise=problem.noise * ratio)
+        shared = shared | {"noise": problem.noise}
+        made = smooth_map(problem.operator, _regularisation(problem), **shared)
+    return problem, made, shared
+
+
 def _fitted(
     problem: ImageProblem, made: SmoothMap, operator: ImageOperator, facts: dict[str, Any]
 ) -> FittedImage:
     about = {"strength": made.strength, "regularisation": _regularisation(problem)}
     facts = facts | about | {"chi2_by_cycle": list(made.chi2)}
-    return FittedImage(samples=made.image[None, None], is_map=True, operator=operator, facts=facts)
+    return FittedImage(
+        samples=made.image[None, None], is_map=True, operator=operator, facts=facts, noise=problem.noise
+    )
 
 
 def _other_images(best: SmoothMap, maps: Sequence[SmoothMap]) -> tuple[str, ...]:
