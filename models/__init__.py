@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from biro.models.components.constraint import Condition as Condition
     from biro.models.components.constraint import Order as Order
     from biro.models.components.image import ImageModel as ImageModel
+    from biro.models.components.image_prior import ImagePrior as ImagePrior
     from biro.models.components.image_term import ImageTerm as ImageTerm
     from biro.models.components.jones_beam import DishBeam as DishBeam
     from biro.models.components.jones_beam import EveryBeam as EveryBeam

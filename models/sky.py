@@ -31,8 +31,10 @@ class SkyModel(SkyDescription):
     ----------
     sources : sequence of PointSource, GaussianSource, RingSource and the like
     images : sequence of ImageTerm, optional
-        With images there may be no sources; a model of a beam alone says through what `biro.find_sources`
-        sees.
+        An `ImagePrior` among them becomes one of `image_priors`. With images there may be no sources; a
+        model of a beam alone says through what `biro.find_sources` sees.
+    image_priors : sequence of ImagePrior, optional
+        Images whose pixels are fitted, by `biro.fit_image`; they may be given among the images.
     ref_freq : frequency, optional
         For spectra of sources that give none of their own.
     centre : text "ra dec", or (ra, dec) in rad, optional
@@ -58,7 +60,7 @@ class SkyModel(SkyDescription):
     """
 
     def __repr__(self) -> str:
-        n, n_image = len(self.sources), len(self.images)
+        n, n_image = len(self.sources), len(self.images) + len(self.image_priors)
         images = f" and {n_image} image{'s' * (n_image != 1)}" * bool(n_image)
         return f"<SkyModel of {n} source{'s' * (n != 1)}{images}; to_toml() is its file>"
 

@@ -175,6 +175,36 @@ class _Request:
     gaussian_frame: GaussianFrame
 
 
+def gains_of_model(
+    observation: Observation, model: Observation, *, interval: str | float, mode: Mode
+) -> SolvedGains:
+    """Gains common to both feeds, with no test of the residuals, for cycles of self-calibration.
+
+    Parameters
+    ----------
+    observation : Observation
+    model : Observation
+        The same observation with model visibilities.
+    interval : str or float, s
+    mode : "complex", "phase" or "amplitude"
+        As `solve_gains` takes them.
+    """
+    request = _Request(
+        interval=interval,
+        chan_blocks=1,
+        mode=mode,
+        feeds="common",
+        cross_hands="off",
+        reference="auto",
+        min_baselines=2,
+        snr_limit=0.0,
+        values=None,
+        backend="auto",
+        gaussian_frame="tangent",
+    )
+    return _solved(observation, model, request)
+
+
 def _solved(observation: Observation, sky: SkyModel | Observation, request: _Request) -> SolvedGains:
     """Gains for one state of the feeds; see `solve_gains`."""
     mode, feeds, cross_hands = request.mode, request.feeds, request.cross_hands

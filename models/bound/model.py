@@ -93,6 +93,11 @@ class BoundModel:
         partitions = tuple(partitions)
         if not partitions:
             raise ModelError("a sky model must be bound to at least one partition of data, found none")
+        if model.image_priors:
+            raise ModelError(
+                f"image {model.image_priors[0].name!r} has pixels that are fitted, not given; fit the model "
+                "with `biro fit` (biro.fit_image in Python)"
+            )
         if not model.sources and not model.images:
             raise ModelError("no sources: the model has only a beam")
         self.model, self.partitions, self.origin = model, partitions, model.origin(partitions)

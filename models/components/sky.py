@@ -14,6 +14,7 @@ from biro.models.components.beam import BEAMS, AiryBeam, Cos3Beam, GaussianBeam,
 from biro.models.components.constraint import read_constraints
 from biro.models.components.direction import Centre, parse_direction, separation
 from biro.models.components.image import ImageModel
+from biro.models.components.image_prior import ImagePrior
 from biro.models.components.image_term import ImageTerm
 from biro.models.components.jones_beam import GRID_BEAMS, FunctionBeam
 from biro.models.components.noise import Noise
@@ -36,6 +37,7 @@ class SkyDescription:
     sources: Entry
     _: KW_ONLY
     images: Entry = ()
+    image_priors: Entry = ()
     ref_freq: QuantityLike = None
     centre: Entry = None
     centre_error: QuantityLike = None
@@ -106,9 +108,16 @@ class SkyDescription:
             object.__setattr__(self, "sources", (self.sources,))
         if isinstance(self.images, ImageTerm):
             object.__setattr__(self, "images", (self.images,))
+        if isinstance(self.images, ImagePrior):
+            object.__setattr__(self, "images", (self.images,))
         if not isinstance(self.images, Sequence):
             raise ModelError(f"images: expected a list of ImageTerm, found {short_repr(self.images)}")
-        least = 0 if self.images or self.beam is not None else 1
+        fitted = [image for image in self.images if isinstance(image, ImagePrior)]
+        object.__setattr__(self, "image_priors", (*self.image_priors, *fitted))
+        object.__setattr__(
+            self, "images", tuple(image for image in self.images if not isinstance(image, ImagePrior))
+        )
+        least = 0 if self.images or self.image_priors or self.beam is not None else 1
         if not isinstance(self.sources, Sequence) or not least <= len(self.sources) <= MAX_SOURCES:
             raise ModelError(
                 f"sources: expected a list of {least} to {MAX_SOURCES} sources, "
@@ -129,12 +138,12 @@ class SkyDescription:
                     f"source {source.name!r}: another source has this name; names must be unique"
                 )
             seen.add(source.name)
-        for image in self.images:
-            if not isinstance(image, ImageTerm):
+        for image in (*self.images, *self.image_priors):
+            if not isinstance(image, ImageTerm | ImagePrior):
                 found = short_repr(image)
                 if isinstance(image, ImageModel):
                     found = "ImageModel; write ImageTerm('name', file=image)"
-                raise ModelError(f"images: expected ImageTerm, found {found}")
+                raise ModelError(f"images: expected ImageTerm or ImagePrior, found {found}")
             if image.name in seen:
                 raise ModelError(
                     f"image {image.name!r}: another source or image has this name; names must be unique"

@@ -55,6 +55,9 @@ def to_toml(model: SkyDescription, *, centre: Centre | None = None, python_as_co
         emit.table("[[source]]", {"name": source.name, "type": source.type} | _entries(source, tuple(leave)))
     for image in model.images:
         emit.image(image)
+    for fitted in model.image_priors:
+        is_default = fitted.regularisation == type(fitted).regularisation
+        emit.table("[[image]]", _entries(fitted, ("regularisation",) if is_default else ()))
     if model.beam is not None:
         emit.beam(model.beam)
     if model.pointing is not None:

@@ -14,6 +14,7 @@ from biro.models.components.antenna_terms.ionosphere import Ionosphere
 from biro.models.components.antenna_terms.leakage import Leakage
 from biro.models.components.beam import BEAMS, AnyBeam, Pointing
 from biro.models.components.constraint import read_constraint
+from biro.models.components.image_prior import ImagePrior
 from biro.models.components.image_term import ImageTerm
 from biro.models.components.jones_beam import GRID_BEAMS, GridBeam
 from biro.models.components.noise import Noise
@@ -165,8 +166,14 @@ def _source(index: int, table: Table) -> Source:
     return _TYPES[kind](**given)
 
 
-def _image(index: int, table: Table, folder: Path) -> ImageTerm:
+def _image(index: int, table: Table, folder: Path) -> ImageTerm | ImagePrior:
     label = f"image {table.get('name', index + 1)!r}"
+    if "prior" in table:
+        if "file" in table:
+            raise ModelError(f"{label}: file, prior: an image is read from a file or fitted; leave one out")
+        if "name" not in table:
+            raise ModelError(f"{label}: 'name' is missing")
+        return ImagePrior(**table)
     for key in ("name", "file"):
         if not isinstance(table.get(key), str):
             raise ModelError(f"{label}: {key}: expected a text, found {short_repr(table.get(key))}")

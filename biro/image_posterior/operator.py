@@ -1,0 +1,276 @@
+"""Images to visibilities and back: predictions, adjoint, PSF and dirty images of the residuals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from biro.display.formatting import FLUXES, angle_text, unit_for
+from biro.errors import InputError
+from biro.image_posterior.field import ImageField
+from biro.imaging.pixels import CoarsePixels, refuse_coarse
+from biro.observation.observation import Observation
+from biro.observation.partition import Partition
+from rime_kernels.choices import Backend, GridderName
+from rime_kernels.gridder_choice import make_gridder
+from rime_kernels.idg import ImageGrid
+
+if TYPE_CHECKING:
+    from rime_kernels.gridding.gridder import Gridder
+
+Array = NDArray[np.float64]
+Vis = NDArray[np.complexfloating]
+OUTSIDE_SIGMA, OUTSIDE_SHARE = 7.0, 0.3
+"""A source outside: sigma of the noise, and share of the misfit that it explains, at least."""
+WIDER, WIDEST = 4, 2048
+"""How many times wider the image is in which sources outside are looked for, and its pixels at most."""
+REMEDY = "give a cell of at most {}, or leave cell out"
+
+
+class ImageOperator:
+    """Visibilities R x of images x at the rows of an observation, and the adjoint, by biro's gridders.
+
+    With one plane, x is the same at all frequencies. With planes at `freq`, each channel lies on the straight
+    line between the two planes next to it; the outermost plane holds beyond.
+
+    Parameters
+    ----------
+    observation : Observation
+        In the memory of this process.
+    field : ImageField
+    freq : float64 (n_freq,), Hz, ascending, optional
+        Of the planes of images.
+    accuracy : float
+        Relative error: see `rime_kernels.make_gridder`.
+    engine : "auto", "idg" or "wprojection"
+    backend : "auto", "cpu" or "cuda"
+    memory_limit : int, str or None
+
+    Attributes
+    ----------
+    observation : Observation
+    field : ImageField
+    freq : float64 (n_freq,) or None
+    data : list of complex (n_row, n_chan, n_corr), Jy
+        Of each partition, as all visibilities here.
+    weights : list of float64 (n_row, n_chan, n_corr), 1/Jy^2
+        1/sigma^2 of each real and imaginary part.
+
+    Raises
+    ------
+    InputError
+        Pixels that are too coarse for the longest baseline, or data in other processes.
+    """
+
+    def __init__(
+        self,
+        observation: Observation,
+        field: ImageField,
+        *,
+        freq: ArrayLike | None = None,
+        accuracy: float = 1e-6,
+        engine: GridderName = "auto",
+        backend: Backend = "auto",
+        memory_limit: int | str | None = None,
+    ) -> None:
+        self.observation = observation.whole("an image that is fitted")
+        self.field = field
+        self.freq = None if freq is None else np.asarray(freq, np.float64)
+        self._accuracy, self._engine = accuracy, engine
+        self._backend, self._memory_limit = backend, memory_limit
+        parts = self.observation.partitions
+        self.data: list[Vis] = [part.vis for part in parts]
+        self.weights: list[Array] = [np.asarray(part.weight, np.float64) for part in parts]
+        coarse = [CoarsePixels.of(part.rows, field.grid) for part in parts]
+        refuse_coarse(coarse, field.grid, REMEDY)
+        self._gridders = [self.gridder_of(part, field.grid) for part in parts]
+        self._hats = [_hats(part.chan_freq, self.freq) for part in parts]
+
+    @property
+    def plan(self) -> list[str]:
+        """How each partition is gridded, in words."""
+        return [gridder.plan for gridder in self._gridders]
+
+    @property
+    def n_data(self) -> list[int]:
+        """Complex samples with a weight, of each partition."""
+        return [int(np.count_nonzero(weight)) for weight in self.weights]
+
+    def predict(self, images: ArrayLike) -> list[Vis]:
+        """Visibilities of an image, of each partition.
+
+        Parameters
+        ----------
+        images : float64 (n_stokes, N, N) or (n_freq, n_stokes, N, N), Jy/pixel
+            Stokes I, or I, Q, U, V.
+
+        Returns
+        -------
+        list of complex (n_row, n_chan, n_corr), Jy
+        """
+        planes = self._planes(images)
+        return [
+            sum(
+                (
+                    gridder.predict(plane) * hat[:, None]
+                    for plane, hat in zip(planes, hats, strict=True)
+                    if hat.any()
+                ),
+                start=np.zeros(part.vis.shape, np.complex128),
+            )
+            for part, gridder, hats in zip(
+                self.observation.partitions, self._gridders, self._hats, strict=True
+            )
+        ]
+
+    def adjoint(self, vis: Sequence[ArrayLike], *, n_stokes: int = 1, weighted: bool = False) -> Array:
+        """The image R^T v of visibilities of all partitions, or R^T W v.
+
+        Real inner products agree: <R x, v> = sum of Re(conj(R x) v) is sum of x (R^T v).
+
+        Parameters
+        ----------
+        vis : sequence of complex (n_row, n_chan, n_corr), Jy
+        n_stokes : 1 or 4
+        weighted : bool
+            Whether the weights W of the data multiply the visibilities.
+
+        Returns
+        -------
+        float64 (n_stokes, N, N), or (n_freq, n_stokes, N, N) with planes
+        """
+        n, n_plane = self.field.size, 1 if self.freq is None else len(self.freq)
+        out = np.zeros((n_plane, n_stokes, n, n))
+        for values, gridder, hats, weight in zip(vis, self._gridders, self._hats, self.weights, strict=True):
+            for plane, hat in zip(out, hats, strict=True):
+                if hat.any():
+                    given = np.ascontiguousarray(values * hat[:, None])
+                    plane += gridder.grid(given, weight if weighted else None, n_stokes=n_stokes)
+        return out[0] if self.freq is None else out
+
+    def residuals(self, model: Sequence[Vis]) -> list[Vis]:
+        """Data less a model, of each partition."""
+        return [data - vis for data, vis in zip(self.data, model, strict=True)]
+
+    def chi2(self, model: Sequence[Vis]) -> list[float]:
+        """Sum of w |D - V|^2 of each partition; its expectation is 2 N for N complex samples."""
+        residuals = zip(self.weights, self.residuals(model), strict=True)
+        return [float((weight * np.abs(residual) ** 2).sum()) for weight, residual in residuals]
+
+    @cached_property
+    def weight_sum(self) -> float:
+        """R^T W R at the middle of the image, 1/Jy^2: what the PSF and dirty images are divided by."""
+        return float(self.psf[self.field.size, self.field.size])
+
+    @cached_property
+    def psf(self) -> Array:
+        """R^T W R of 1 Jy of Stokes I in the middle, on twice the field, not divided: float64 (2N, 2N).
+
+        Its middle is pixel (N, N). The convolution with it is R^T W R of the field as far as w-terms do not
+        change the PSF across the field.
+        """
+        wide = ImageGrid(2 * self.field.size, self.field.cell)
+        out = np.zeros((2 * self.field.size, 2 * self.field.size))
+        for part, weight in zip(self.observation.partitions, self.weights, strict=True):
+            unit = np.broadcast_to(np.asarray(part.rows.stokes_to_corr)[:, 0], part.vis.shape)
+            out += self.gridder_of(part, wide).grid(np.ascontiguousarray(unit, np.complex128), weight)[0]
+        return out
+
+    def dirty(self, vis: Sequence[Vis], *, n_stokes: int = 1) -> Array:
+        """The dirty image of visibilities with natural weights, such as residuals, Jy/beam."""
+        return self.adjoint(vis, n_stokes=n_stokes, weighted=True) / self.weight_sum
+
+    def _planes(self, images: ArrayLike) -> Array:
+        given = np.asarray(images, np.float64)
+        n, n_freq = self.field.size, 1 if self.freq is None else len(self.freq)
+        planes = given[None] if self.freq is None and given.ndim == 3 else given
+        if planes.ndim != 4 or planes.shape[0] != n_freq or planes.shape[2:] != (n, n):
+            wanted = f"(n_stokes, {n}, {n})" if self.freq is None else f"({n_freq}, n_stokes, {n}, {n})"
+            raise InputError(f"images must have shape {wanted}, got {given.shape}")
+        return planes
+
+    def gridder_of(self, part: Partition, grid: ImageGrid) -> Gridder:
+        """A gridder of the rows of a partition for other pixels, with the options of this operator."""
+        return make_gridder(
+            part.rows,
+            grid,
+            engine=self._engine,
+            accuracy=self._accuracy,
+            backend=self._backend,
+            memory_limit=self._memory_limit,
+        )
+
+
+def source_outside(operator: ImageOperator, residuals: Sequence[Vis]) -> str | None:
+    """A line about a source outside of the field, from a dirty image of the residuals of a wider field.
+
+    It is one where a point there would explain at least `OUTSIDE_SHARE` of what is left of chi2 above noise,
+    and is `OUTSIDE_SIGMA` times the noise of the weights. Phases that are not calibrated scatter flux over
+    the wider image, too, but no single point explains them.
+
+    Parameters
+    ----------
+    operator : ImageOperator
+    residuals : sequence of complex (n_row, n_chan, n_corr), Jy
+        Of the image that was fitted.
+    """
+    field, n = operator.field, WIDER * operator.field.size
+    while n > field.size and (n > WIDEST or n * field.cell > 1.3):
+        n -= 2 * (field.size // 2)
+    if n <= field.size:
+        return None
+    plane = np.zeros((n, n))
+    for part, vis, weight in zip(operator.observation.partitions, residuals, operator.weights, strict=True):
+        plane += operator.gridder_of(part, ImageGrid(n, field.cell)).grid(np.ascontiguousarray(vis), weight)[
+            0
+        ]
+    start = n // 2 - field.size // 2
+    inside = slice(start, start + field.size)
+    plane[inside, inside] = 0.0
+    y, x = np.unravel_index(int(plane.argmax()), plane.shape)
+    explained = plane[y, x] ** 2 / operator.weight_sum
+    pairs = zip(operator.weights, residuals, strict=True)
+    left = sum(float((weight * np.abs(vis) ** 2).sum()) for weight, vis in pairs) - 2.0 * sum(operator.n_data)
+    if not (plane[y, x] > 0.0 and explained > max(OUTSIDE_SIGMA**2, OUTSIDE_SHARE * left)):
+        return None
+    ways = "west" if x > n // 2 else "east", "south" if y < n // 2 else "north"
+    flux, east, north = (
+        plane[y, x] / operator.weight_sum,
+        (n // 2 - x) * field.cell,
+        (y - n // 2) * field.cell,
+    )
+    unit = unit_for([flux], FLUXES)
+    return (
+        f"SOURCE OUTSIDE: about {unit.text(flux, 2)} {unit.name} lie {angle_text(abs(east))} "
+        f"{ways[0]} and {angle_text(abs(north))} {ways[1]} "
+        "of the phase centre, outside the image. The sidelobes of this source are in the image. Make the "
+        "field larger (field, size), or add the source as [[source]]"
+    )
+
+
+def with_data(operator: ImageOperator, data: Sequence[Vis], weights: Sequence[ArrayLike]) -> ImageOperator:
+    """An operator of the same rows with other data and weights, as with gains taken out."""
+    made = object.__new__(ImageOperator)
+    made.__dict__.update(operator.__dict__)
+    made.__dict__.pop("psf", None)
+    made.__dict__.pop("weight_sum", None)
+    made.data = list(data)
+    made.weights = [np.asarray(weight, np.float64) for weight in weights]
+    parts = zip(operator.observation.partitions, made.data, made.weights, strict=True)
+    made.observation = replace(
+        operator.observation,
+        partitions=tuple(replace(part, vis=vis, weight=weight) for part, vis, weight in parts),
+    )
+    return made
+
+
+def _hats(chan_freq: Array, freq: Array | None) -> Array:
+    """Weight of each plane in each channel, float64 (n_freq, n_chan)."""
+    if freq is None or len(freq) == 1:
+        return np.ones((1, len(chan_freq)))
+    return np.stack([np.interp(chan_freq, freq, row) for row in np.eye(len(freq))])

@@ -1,0 +1,87 @@
+"""An image whose pixels are fitted: the prior of its brightness, and its pixels as far as they are given."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY
+from typing import ClassVar, get_args
+
+from biro.models.choices import ImagePriorName, Regularisation
+from biro.models.components.source import check_name
+from biro.models.errors import ModelError
+from biro.models.quantities.parameter import Fixed, QuantityLike, quantity, read_entry
+from biro.models.quantities.prior import Prior
+from biro.models.quantities.strict import Entry, did_you_mean, short_repr, strict
+from biro.models.quantities.units import ANGLE, FLUX
+
+
+@strict
+class ImagePrior:
+    """Brightness of the sky on a grid of pixels, which `biro.fit_image` fits to visibilities.
+
+    Parameters
+    ----------
+    name : str
+        Unique among sources and images.
+    prior : "smooth", "correlated-field" or "pixels"
+        "smooth": the most probable image alone, in seconds, without errors. "correlated-field": samples of a
+        log-normal field whose power spectrum is fitted. "pixels": samples of independent pixels.
+    size : int, optional
+        Pixels along a side, even. Two of size, field and cell determine the third; what is not given is
+        chosen from the data (`biro.image_posterior.field.choose_field`).
+    field, cell : angle, optional
+        Width of the image, and of a pixel.
+    flux : flux density, prior, optional
+        Of the whole image; a number is known to 1 %.
+    regularisation : "starlet", "entropy" or "tv"
+        For "smooth" alone: what images are preferred among those that fit; see
+        `biro.image_posterior.smooth`.
+    """
+
+    label: ClassVar[str] = "image"
+    name: str
+    _: KW_ONLY
+    prior: str
+    size: Entry = None
+    field: QuantityLike = None
+    cell: QuantityLike = None
+    flux: QuantityLike = None
+    regularisation: str = "starlet"
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+        for key, known in (("prior", get_args(ImagePriorName)), ("regularisation", get_args(Regularisation))):
+            found = getattr(self, key)
+            if found not in known:
+                hint = did_you_mean(found, known)
+                raise ModelError(f"{key}: one of {', '.join(known)}, found {short_repr(found)}{hint}")
+        if self.size is not None and (
+            isinstance(self.size, bool)
+            or not isinstance(self.size, int)
+            or not 16 <= self.size <= 1 << 14
+            or self.size % 2
+        ):
+            raise ModelError(f"size: an even number of 16 to 16384, found {short_repr(self.size)}")
+        for key in ("field", "cell"):
+            if getattr(self, key) is not None:
+                value = read_entry(key, quantity, getattr(self, key), ANGLE)
+                if not isinstance(value, Fixed) or not value.value > 0.0:
+                    raise ModelError(
+                        f"{key}: expected an angle above 0, found {short_repr(getattr(self, key))}"
+                    )
+                object.__setattr__(self, key, value)
+        if None not in (self.size, self.field, self.cell):
+            raise ModelError("size, field, cell: two of them determine the third; leave one out")
+        self._read_flux()
+
+    def _read_flux(self) -> None:
+        if self.flux is None:
+            return
+        value = read_entry("flux", quantity, self.flux, FLUX)
+        if not isinstance(value, Fixed | Prior) or (isinstance(value, Fixed) and not value.value > 0.0):
+            raise ModelError(f"flux: expected a flux above 0, or a prior, found {short_repr(self.flux)}")
+        object.__setattr__(self, "flux", value)
+
+    @property
+    def is_sampled(self) -> bool:
+        """Whether the result has samples."""
+        return self.prior != "smooth"
