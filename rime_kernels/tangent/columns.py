@@ -381,14 +381,16 @@ def _of_profiles(
 
 def _touched(sources: Sources, change: Gradient, beam_scale: Array, pointing: Array) -> NDArray[np.bool_]:
     """Which sources each change affects, bool (n_change, n_source)."""
-    touched = np.any(change.lm != 0.0, axis=-1) | np.any(change.stokes != 0.0, axis=(1, 3))
-    touched |= np.any(change.spectral_terms != 0.0, axis=(2, 3))
-    if change.faraday is not None:
-        touched |= np.any(change.faraday != 0.0, axis=-1)
-    touched[:, sources.n_point :] |= np.any(change.shape != 0.0, axis=-1)
-    if change.profile is not None:
-        touched[:, sources.n_source - sources.n_profile :] |= np.any(change.profile != 0.0, axis=-1)
-    return touched | (beam_scale != 0.0)[:, None] | np.any(pointing != 0.0, axis=(1, 2, 3))[:, None]
+    beams_move = (beam_scale != 0.0)[:, None] | np.any(pointing != 0.0, axis=(1, 2, 3))[:, None]
+    touched = np.repeat(beams_move, sources.n_source, axis=1)
+    for name in _ARRAYS:
+        values, axes = getattr(change, name), AXES[name][1]
+        axis = next((i for i, kind in enumerate(axes) if kind in ("source", "shape", "profile")), 0)
+        if values is not None and axis:
+            others = tuple(i for i in range(1, values.ndim) if i != axis)
+            # Gaussians and profiles are the last of the sources.
+            touched[:, sources.n_source - values.shape[axis] :] |= np.any(values != 0.0, axis=others)
+    return touched
 
 
 def _of_factor(
