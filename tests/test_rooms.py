@@ -126,7 +126,8 @@ def test_no_modules_import_each_other_in_a_circle(room: str) -> None:
 
 
 def test_biro_has_rooms_that_a_reader_can_remember() -> None:
-    rooms = [path.name for path in (ROOT / "biro").iterdir() if (path / "__init__.py").exists()]
+    inside = (path for path in (ROOT / "biro").iterdir() if (path / "__init__.py").exists())
+    rooms = [path.name for path in inside if not path.is_symlink()]  # biro/models is a link
     assert len(rooms) <= 20, sorted(rooms)
 
 
