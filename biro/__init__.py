@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from biro.errors import OutputError as OutputError
     from biro.errors import RunError as RunError
     from biro.flagging.strategy import read_strategy as read_strategy
+    from biro.image_posterior.fit import fit_image as fit_image
     from biro.imaging.fits import read_image as read_image
     from biro.imaging.image import image as image
     from biro.inference.maximum.maximum import maximise as maximise

@@ -24,6 +24,7 @@ from biro.cli.guard import EXIT_CODES, guard, say
 from biro.cli.image import image
 from biro.cli.plot import compare, plot, watch
 from biro.cli.predict import predict
+from biro.cli.region import region
 from biro.cli.sbc import sbc
 from biro.cli.simulate import simulate
 from biro.cli.sky import convert, is_sky_model
@@ -33,7 +34,23 @@ from biro.distributed.world import Launch
 from biro.run.environment import Streams, problem_of_variables
 
 COMMANDS = (
-    *(info, flag, fit, sbc, predict, solve, image, find, simulate, convert, compare, plot, watch, demo),
+    *(
+        info,
+        flag,
+        fit,
+        region,
+        sbc,
+        predict,
+        solve,
+        image,
+        find,
+        simulate,
+        convert,
+        compare,
+        plot,
+        watch,
+        demo,
+    ),
     tune,
 )
 """In the order in which the help lists them."""

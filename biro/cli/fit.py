@@ -167,6 +167,15 @@ def fit(
         raise InputError("--workers goes with --each only. A single fit uses threads or MPI processes")
     # All of them now, so that a mistake in the last one is found before the first one is fitted.
     skies = {name: read_sky(path) for name, path in models.items()}
+    if any(sky.image_priors for sky in skies.values()):
+        if comm is not None or each or compare or len(models) > 1 or sampler is not None or cache is not None:
+            raise InputError(
+                "an image with a prior is fitted to one data set or several together, by one process and an "
+                "engine of its own; leave out --each, --compare, --sampler, --cache, other models and mpiexec"
+            )
+        sky = next(iter(skies.values()))
+        _fit_image(obs, reading, sky, run, seed, backend, memory_limit, options, pictures, as_json=as_json)
+        return
     if each:
         fits = fit_each(
             obs,
@@ -189,6 +198,41 @@ def fit(
         given.draw(run)
         return
     _fit_models(given, models, skies, run, compare=compare, as_json=as_json)
+
+
+def _fit_image(
+    obs: list[Path],
+    reading: ReadingOptions,
+    sky: SkyModel,
+    run: Path,
+    seed: int | None,
+    backend: Backend,
+    memory_limit: int | str | None,
+    options: SamplerOptions,
+    pictures: bool,
+    *,
+    as_json: bool,
+) -> None:
+    """Fit the image of a model that has a prior, into one run directory."""
+    from biro.errors import RunError
+    from biro.image_posterior.fit import fit_image
+    from biro.image_posterior.result import FILE
+    from biro.io.reading import read
+    from biro.run.environment import plain_pictures
+
+    if (run / FILE).exists() or (run / "run.json").exists():
+        raise RunError(f"{run} is the run directory of another fit; give a new directory")
+    observation = read(obs, **reading)
+    plain_pictures()
+    made = fit_image(
+        observation, sky, run_dir=run, seed=1 if seed is None else seed, backend=backend,
+        memory_limit=memory_limit, pictures=pictures, **options,
+    )  # fmt: skip
+    if as_json:
+        print_json(made.to_dict())
+    else:
+        typer.echo(str(made))
+    say(f"written into {run}: {', '.join(sorted(path.name for path in run.iterdir()))}")
 
 
 def _sampler_of(sampler: Sampler | None, n_model: int, *, compare: bool, each: bool) -> str:

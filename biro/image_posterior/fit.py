@@ -1,0 +1,323 @@
+"""`fit_image`: an observation and a model with an image that has a prior, to the image and its errors."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.display.arguments import OBSERVATION, SKY, takes
+from biro.display.progress import showing
+from biro.errors import InputError
+from biro.files.atomic import write_atomic
+from biro.files.json_value import JsonValue
+from biro.image_posterior.field import choose_field
+from biro.image_posterior.operator import ImageOperator, Vis, source_outside
+from biro.image_posterior.result import FILE, MISFIT, MODEL, ImagePosterior
+from biro.imaging.imager import first_date, origin_of
+from biro.imaging.psf import fit_beam
+from biro.models import Fixed, ImagePrior, SkyModel
+from biro.models.quantities import units
+from biro.observation.flags import warn_of_reading
+from biro.observation.noise import measure_noise
+from biro.observation.observation import Observation
+from biro.observation.stokes import PSEUDO_I, form_stokes
+from biro.simulation.prediction import predict
+from rime_kernels.choices import Backend
+
+log = logging.getLogger(__name__)
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class ImageProblem:
+    """What an engine is given.
+
+    Attributes
+    ----------
+    observation : Observation
+        Stokes I, as measured: with gains in it where the model has gains.
+    operator : ImageOperator
+        Of the observation; its `data` lack the fixed components.
+    components : list of complex (n_row, n_chan, 1), Jy
+        Visibilities of the fixed components.
+    prior : ImagePrior
+    sky : SkyModel
+    noise : float
+        Factor by which the noise is larger than the weights state.
+    seed : int
+    progress : bool
+    run_dir : Path or None
+        Where checkpoints go.
+    options : mapping
+        Of the engine.
+    """
+
+    observation: Observation
+    operator: ImageOperator
+    components: list[Vis]
+    prior: ImagePrior
+    sky: SkyModel
+    noise: float
+    seed: int
+    progress: bool
+    run_dir: Path | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class FittedImage:
+    """What an engine returns.
+
+    Attributes
+    ----------
+    samples : float64 (n_sample, 1, N, N), Jy/pixel
+    is_map : bool
+    operator : ImageOperator
+        With the data that the image was fitted to: gains taken out, components subtracted.
+    remarks : tuple of str
+    facts : dict
+        For JSON.
+    arrays : dict of arrays
+        Such as a power spectrum.
+    noise : float or None
+        Factor of the noise where the engine fitted it.
+    n_free : int
+        Real numbers that were fitted beside the image, such as parts of gains.
+    """
+
+    samples: Array
+    is_map: bool
+    operator: ImageOperator
+    remarks: tuple[str, ...] = ()
+    facts: dict[str, JsonValue] = field(default_factory=dict)
+    arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
+    noise: float | None = None
+    n_free: int = 0
+
+
+@takes(observation=OBSERVATION, sky=SKY)
+def fit_image(
+    observation: Observation,
+    sky: SkyModel,
+    *,
+    run_dir: str | os.PathLike[str] | None = None,
+    seed: int = 1,
+    backend: Backend = "auto",
+    memory_limit: int | str | None = None,
+    progress: bool = True,
+    pictures: bool = True,
+    **options: Any,
+) -> ImagePosterior:
+    """Fit the image of a model that has a prior, `ImagePrior`, to an observation.
+
+    Data are Stokes I: the weighted mean of the parallel hands. Components beside the image are fixed and
+    subtracted. The image is apparent brightness at all frequencies; a model with a beam is refused.
+
+    Parameters
+    ----------
+    observation : Observation
+    sky : SkyModel
+        With one `ImagePrior`. Where [gain] has priors, gains of antennas are fitted beside the image.
+    run_dir : path, optional
+        Folder for the result (`ImagePosterior.save`) and for checkpoints.
+    seed : int
+        Of samples.
+    backend : "auto", "cpu" or "cuda"
+    memory_limit : int or str, optional
+        Bytes, or text such as "8 GB", that gridding may take on the device.
+    progress : bool
+        Show a bar on stderr of what takes longer than two seconds.
+    pictures : bool
+        Draw image.png into the folder.
+    **options
+        Of the engine: for "smooth" strength (float) and n_cycle (of self-calibration).
+
+    Returns
+    -------
+    ImagePosterior
+
+    Raises
+    ------
+    InputError
+        No image with a prior or several, free components, a beam, no usable data, a run directory that has a
+        result.
+
+    Examples
+    --------
+    >>> image = biro.fit_image(observation, biro.read_model("sky.toml"))  # doctest: +SKIP
+    >>> print(image, image.region("offset; circle(0 mas, 0 mas, 1 mas)"))  # doctest: +SKIP
+    """
+    prior = _prior_of(sky)
+    folder = None if run_dir is None else Path(run_dir)
+    if folder is not None and (folder / FILE).exists():
+        raise InputError(f"{folder}: has an image already; choose another directory")
+    warn_of_reading(observation)
+    with showing(progress):
+        problem = _problem(observation, sky, prior, backend, memory_limit)
+        problem = replace(problem, seed=seed, progress=progress, run_dir=folder, options=options)
+        made = _result(problem, _engine(problem))
+    if folder is not None:
+        made.save(folder, pictures=pictures)
+        write_atomic(folder / MODEL, sky.to_toml().encode())
+    return made
+
+
+def _prior_of(sky: SkyModel) -> ImagePrior:
+    """The image with a prior of a model.
+
+    Raises
+    ------
+    InputError
+        There is none, there are several, or the model has what cannot stand beside it.
+    """
+    if len(sky.image_priors) != 1:
+        raise InputError(
+            f"the model has {len(sky.image_priors)} images with a prior, expected one: [[image]] with "
+            'prior = "smooth" or "correlated-field"'
+        )
+    if sky.beam is not None or sky.pointing is not None:
+        raise InputError(
+            "a fitted image is brightness as the dishes see it: leave [beam] out of the model, and "
+            "divide the result by the beam"
+        )
+    for name in ("leakage", "feeds", "ionosphere"):
+        if getattr(sky, name) is not None:
+            raise InputError(
+                f"[{name}] cannot stand beside a fitted image, which is of Stokes I; leave it out"
+            )
+    if any(gain.table is not None for gain in sky.gains):
+        raise InputError(
+            "[gain] table cannot stand beside a fitted image; write calibrated data first "
+            "(biro solve --corrected)"
+        )
+    prior: ImagePrior = sky.image_priors[0]
+    return prior
+
+
+def _problem(
+    observation: Observation,
+    sky: SkyModel,
+    prior: ImagePrior,
+    backend: Backend,
+    memory_limit: int | str | None,
+) -> ImageProblem:
+    whole = observation.whole("an image that is fitted")
+    if not any(part.n_usable for part in whole.partitions):
+        raise InputError("no visibility counts: all are flagged or have a weight of 0, so there is no image")
+    parts, _ = form_stokes(whole.partitions, PSEUDO_I)
+    stokes_i = replace(whole, partitions=tuple(part for part in parts if part.n_usable))
+    place = choose_field(stokes_i, size=prior.size, field=_radians(prior.field), cell=_radians(prior.cell))
+    operator = ImageOperator(stokes_i, place, backend=backend, memory_limit=memory_limit)
+    components = _components(stokes_i, sky, backend)
+    operator.data = [vis - model for vis, model in zip(operator.data, components, strict=True)]
+    return ImageProblem(stokes_i, operator, components, prior, sky, _noise(stokes_i, sky), 1, True)
+
+
+def _radians(angle: Fixed | None) -> float | None:
+    return None if angle is None else float(angle.value * units.factor(angle.unit or "rad", units.ANGLE))
+
+
+def _components(observation: Observation, sky: SkyModel, backend: Backend) -> list[Vis]:
+    """Visibilities of the components beside the image, which are fixed."""
+    if not sky.sources and not sky.images:
+        return [np.zeros(part.vis.shape, np.complex128) for part in observation.partitions]
+    beside = replace(sky, image_priors=(), gain=None, constraints=())
+    free = [one.name for one in beside.bind(observation.partition_views).parameters]
+    free = [name for name in free if not name.startswith("noise.")]
+    if free:
+        raise InputError(
+            f"{', '.join(free[:4])}: components beside a fitted image must be fixed; write numbers in "
+            "place of priors, or leave the component out: the image has its flux"
+        )
+    beside = replace(beside, noise=type(beside.noise)(factor=1.0))
+    return [np.asarray(vis) for vis in predict(observation, beside, backend=backend)]
+
+
+def _noise(observation: Observation, sky: SkyModel) -> float:
+    """The factor of the noise: a number of the model, or measured from differences of neighbouring times."""
+    factor = sky.noise.factor
+    if isinstance(factor, Fixed):
+        return float(factor.value)
+    measured = measure_noise(observation.partitions)
+    return float(measured.ratio) if measured.ratio > 0.0 and np.isfinite(measured.ratio) else 1.0
+
+
+def _engine(problem: ImageProblem) -> FittedImage:
+    """The image by the engine of its prior."""
+    if problem.prior.is_sampled:
+        try:
+            from biro.image_posterior.sampled import fit_sampled  # type: ignore[import-not-found]
+        except ModuleNotFoundError as error:
+            raise InputError(
+                f'prior = "{problem.prior.prior}" needs {error.name}; pip install "biro-rime[images]", or '
+                'write prior = "smooth"'
+            ) from None
+        found: FittedImage = fit_sampled(problem)
+        return found
+    from biro.image_posterior.self_calibration import fit_smooth
+
+    return fit_smooth(problem)
+
+
+def _result(problem: ImageProblem, fitted: FittedImage) -> ImagePosterior:
+    """The result with chi2, residuals and remarks of the mean image."""
+    operator, parts = fitted.operator, problem.observation.partitions
+    noise = problem.noise if fitted.noise is None else fitted.noise
+    mean = fitted.samples.mean(axis=0)
+    model = operator.predict(mean)
+    residuals = operator.residuals(model)
+    chi2 = tuple(value / noise**2 for value in operator.chi2(model))
+    n = operator.field.size
+    psf = operator.psf[n - n // 2 : n + n // 2, n - n // 2 : n + n // 2] / operator.weight_sum
+    reduced = sum(chi2) / max(1.0, 2.0 * sum(operator.n_data) - fitted.n_free)
+    remarks = [*fitted.remarks]
+    outside = source_outside(operator, residuals) if reduced > MISFIT else None
+    if reduced > MISFIT:
+        remarks.insert(0, _misfit(reduced, outside))
+    remarks += [outside] if outside else []
+    frequencies = np.concatenate([part.chan_freq for part in parts])
+    low = min(float((part.chan_freq - 0.5 * part.chan_width).min()) for part in parts)
+    high = max(float((part.chan_freq + 0.5 * part.chan_width).max()) for part in parts)
+    about = {
+        "freq": float(frequencies.mean()),
+        "bandwidth": high - low,
+        "freq_frame": parts[0].freq_frame,
+        "field": parts[0].field,
+        "telescope": problem.observation.telescope,
+        "date": first_date(problem.observation),
+        "origin": origin_of(problem.observation),
+    }
+    return ImagePosterior(
+        name=problem.prior.name,
+        prior=problem.prior.prior,
+        field=operator.field,
+        samples=fitted.samples,
+        is_map=fitted.is_map,
+        labels=tuple(problem.observation.labels),
+        chi2=chi2,
+        n_data=tuple(operator.n_data),
+        noise=noise,
+        residual=operator.dirty(residuals),
+        beam=fit_beam(psf, operator.field.cell),
+        about=about,
+        remarks=(*remarks, *operator.field.remarks),
+        facts={"seed": problem.seed, **fitted.facts},
+        arrays=fitted.arrays,
+    )
+
+
+def _misfit(reduced: float, outside: str | None) -> str:
+    if outside:
+        return f"THE IMAGE DOES NOT FIT: chi2/2N is {reduced:.3g}, 1 is expected; the next line says why"
+    return (
+        f"THE IMAGE DOES NOT FIT: chi2/2N is {reduced:.3g}, 1 is expected. Errors of gains are the usual "
+        "cause: add [gain] with priors to the model, or make the image larger"
+    )

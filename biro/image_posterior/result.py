@@ -1,0 +1,438 @@
+"""The result of an image that was fitted: mean, errors, residuals, fluxes of regions, files and pictures."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro._version import __version__
+from biro.display.formatting import FLUXES, Printed, angle_text, sexagesimal, unit_for
+from biro.errors import InputError
+from biro.files.atomic import write_atomic, write_figure
+from biro.files.json_value import JsonValue
+from biro.files.npz import read_npz, reading
+from biro.image_posterior.field import ImageField
+from biro.image_posterior.region import Region, parse_region
+from biro.imaging.fits import write_image
+from biro.imaging.fits_header import Cards, FitsAxis, celestial_axes, image_cards, stokes_axis
+from biro.imaging.psf import RestoringBeam
+from biro.models import ImageModel
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Array = NDArray[np.float64]
+FILE, MODEL = "image.npz", "model.toml"
+"""Where a run directory has the result, and the model that was fitted."""
+FITS_FILES = ("mean", "sd", "restored", "residual")
+_VERSION = 1
+_STOKES = "IQUV"
+MISFIT = 1.2
+"""Reduced chi2, over that of the noise, from which on an image does not fit."""
+
+
+@dataclass(frozen=True)
+class RegionFlux(Printed):
+    """The flux of a region.
+
+    Attributes
+    ----------
+    text : str
+        The region as it was written.
+    flux : float, Jy
+        Mean over samples, or that of the one image.
+    error : float or None, Jy
+        Standard deviation over samples; None for an image without samples.
+    samples : float64 (n_sample,), Jy
+    n_pixel : float
+        Pixels inside, parts of pixels included.
+    peak : float, Jy/pixel
+    """
+
+    text: str
+    flux: float
+    error: float | None
+    samples: Array
+    n_pixel: float
+    peak: float
+
+    def __str__(self) -> str:
+        unit = unit_for([self.flux, self.error or 0.0], FLUXES)
+        about = f"{self.text}: {self.n_pixel:.4g} pixels"
+        if self.error is None:
+            return (
+                f"{about}, {unit.text(self.flux, 4)} {unit.name}, without an error: there is the most "
+                'probable image alone. Fit with prior = "correlated-field" for errors'
+            )
+        return f"{about}, {unit.text(self.flux, 4)} +- {unit.text(self.error, 2)} {unit.name}"
+
+    def to_dict(self) -> dict[str, JsonValue]:
+        """Figures for JSON, in Jy."""
+        return {
+            "region": self.text,
+            "flux": self.flux,
+            "error": self.error,
+            "n_pixel": self.n_pixel,
+            "samples": [float(value) for value in self.samples],
+        }
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ImagePosterior(Printed):
+    """Samples of an image given the data, or the most probable image alone.
+
+    Attributes
+    ----------
+    name, prior : str
+        Of the image in the model.
+    field : ImageField
+        Its pixels.
+    samples : float64 (n_sample, n_stokes, N, N), Jy/pixel
+        One where `is_map`.
+    is_map : bool
+        Whether there is the most probable image alone, which has no errors.
+    labels : tuple of str
+        Of the partitions.
+    chi2 : tuple of float
+        Of the mean image and each partition, with the noise factor in: 2 N is expected of noise.
+    n_data : tuple of int
+        N, complex samples of each partition.
+    noise : float
+        Factor by which the noise is larger than the weights state.
+    residual : float64 (n_stokes, N, N), Jy/beam
+        Dirty image of data less the mean image, natural weights.
+    beam : RestoringBeam or None
+        Gaussian fitted to the PSF of natural weights.
+    about : mapping
+        What headers of FITS files have: freq, bandwidth, freq_frame, field, telescope, date, origin.
+    remarks : tuple of str
+        What may mislead, the gravest first.
+    facts : mapping
+        Numbers of the fit, for JSON.
+    arrays : mapping of str to array
+        What else an engine found, such as a power spectrum.
+    """
+
+    name: str
+    prior: str
+    field: ImageField
+    samples: Array
+    is_map: bool
+    labels: tuple[str, ...]
+    chi2: tuple[float, ...]
+    n_data: tuple[int, ...]
+    noise: float
+    residual: Array
+    beam: RestoringBeam | None
+    about: Mapping[str, Any]
+    remarks: tuple[str, ...] = ()
+    facts: Mapping[str, JsonValue] = dataclasses.field(default_factory=dict)
+    arrays: Mapping[str, NDArray[Any]] = dataclasses.field(default_factory=dict)
+
+    @cached_property
+    def mean(self) -> Array:
+        """Mean over samples, float64 (n_stokes, N, N), Jy/pixel."""
+        return np.asarray(self.samples.mean(axis=0))
+
+    @cached_property
+    def median(self) -> Array:
+        """Median over samples of each pixel, float64 (n_stokes, N, N), Jy/pixel."""
+        return np.asarray(np.median(self.samples, axis=0))
+
+    @property
+    def sd(self) -> Array:
+        """Standard deviation over samples of each pixel, float64 (n_stokes, N, N), Jy/pixel.
+
+        Raises
+        ------
+        InputError
+            There is the most probable image alone.
+        """
+        if self.is_map:
+            raise InputError(
+                f'image {self.name!r} has no errors: prior = "{self.prior}" gives the most probable image '
+                'alone; fit with prior = "correlated-field" for errors'
+            )
+        return np.asarray(self.samples.std(axis=0, ddof=1))
+
+    @property
+    def reduced_chi2(self) -> tuple[float, ...]:
+        """chi2 / 2N of each partition; 1 is expected of noise."""
+        return tuple(
+            chi2 / (2.0 * n) if n else np.nan for chi2, n in zip(self.chi2, self.n_data, strict=True)
+        )
+
+    @property
+    def total_chi2(self) -> float:
+        """chi2 / 2N of all data."""
+        return sum(self.chi2) / (2.0 * max(1, sum(self.n_data)))
+
+    def region(self, region: str | Region) -> RegionFlux:
+        """The flux of a region with its error, of Stokes I.
+
+        Parameters
+        ----------
+        region : str or Region
+            In the syntax of DS9 or CASA; see `biro.image_posterior.region.parse_region`.
+
+        Raises
+        ------
+        InputError
+            A region that is not understood, or lies outside of the image.
+        """
+        shape = parse_region(region) if isinstance(region, str) else region
+        mask = shape.mask(self.field)
+        fluxes = np.tensordot(self.samples[:, 0], mask, axes=([1, 2], [0, 1]))
+        error = None if self.is_map else float(fluxes.std(ddof=1))
+        peak = float(self.mean[0][mask > 0.0].max())
+        return RegionFlux(shape.text, float(fluxes.mean()), error, fluxes, float(mask.sum()), peak)
+
+    @property
+    def flux(self) -> RegionFlux:
+        """The flux of the whole image with its error."""
+        fluxes = self.samples[:, 0].sum(axis=(1, 2))
+        error = None if self.is_map else float(fluxes.std(ddof=1))
+        n = float(self.field.size**2)
+        return RegionFlux("whole image", float(fluxes.mean()), error, fluxes, n, float(self.mean[0].max()))
+
+    def restored(self) -> Array:
+        """The mean image convolved with the restoring beam, plus the residual image, Jy/beam.
+
+        Raises
+        ------
+        InputError
+            No beam could be fitted to the PSF.
+        """
+        if self.beam is None:
+            raise InputError("the PSF has no main lobe that a beam fits, so that there is no restored image")
+        n, axis = self.field.size, np.fft.fftfreq(2 * self.field.size, 1.0 / (2 * self.field.size))
+        y, x = np.meshgrid(axis * self.field.cell, -axis * self.field.cell, indexing="ij")
+        along = x * np.sin(self.beam.pa) + y * np.cos(self.beam.pa)
+        across = x * np.cos(self.beam.pa) - y * np.sin(self.beam.pa)
+        height = 4.0 * np.log(2.0) * ((along / self.beam.major) ** 2 + (across / self.beam.minor) ** 2)
+        lobe = np.fft.rfft2(np.exp(-height))
+        padded = np.pad(self.mean, ((0, 0), (0, n), (0, n)))
+        return (
+            np.asarray(np.fft.irfft2(np.fft.rfft2(padded) * lobe, s=(2 * n, 2 * n))[:, :n, :n])
+            + self.residual
+        )
+
+    def model(self) -> ImageModel:
+        """The mean image as a model of the sky, for `ImageTerm(file=...)` or `biro.predict`."""
+        return ImageModel(self.mean[:, None], self.field.cell, self.field.centre)
+
+    def __str__(self) -> str:
+        flux = self.flux
+        unit = unit_for([flux.flux, flux.error or 0.0], FLUXES)
+        error = "" if flux.error is None else f" +- {unit.text(flux.error, 2)}"
+        ra_dec = " ".join(sexagesimal(*self.field.centre))
+        n = len(self.samples)
+        kind = "the most probable image, without errors" if self.is_map else f"{n} samples"
+        lines = [
+            *self.remarks,
+            f"{self.name}: {self.field} at {ra_dec}; prior {self.prior}, {kind}",
+            f"  flux          {unit.text(flux.flux, 4)}{error} {unit.name}",
+            f"  chi2/2N       {self.total_chi2:.4g} of {sum(self.n_data)} visibilities{self._noise_text()}",
+        ]
+        if len(self.chi2) > 1:
+            pairs = zip(self.labels, self.reduced_chi2, self.n_data, strict=True)
+            lines += [f"    {label:<12}{value:.4g} of {n}" for label, value, n in pairs]
+        plane = self.residual[0]
+        unit = unit_for([float(np.abs(plane).max())], FLUXES)
+        lines.append(
+            f"  residual      rms {unit.text(float(plane.std()), 3)}, largest "
+            f"{unit.text(float(np.abs(plane).max()), 3)} {unit.name}/beam"
+        )
+        if self.beam is not None:
+            lines.append(
+                f"  beam          {angle_text(self.beam.major)} x {angle_text(self.beam.minor)}, "
+                f"PA {np.rad2deg(self.beam.pa):.4g} deg"
+            )
+        return "\n".join([*lines, *(f"  {line}" for line in self.field.chosen)])
+
+    def __repr__(self) -> str:
+        return f"<ImagePosterior {self.name}: {self.field}, prior {self.prior}; print() shows more>"
+
+    def _noise_text(self) -> str:
+        return "" if self.noise == 1.0 else f"; noise {self.noise:.3g} times that of the weights"
+
+    def to_dict(self) -> dict[str, JsonValue]:
+        """Figures for JSON."""
+        flux = self.flux
+        return {
+            "name": self.name,
+            "prior": self.prior,
+            "n_sample": len(self.samples),
+            "is_map": self.is_map,
+            "size": self.field.size,
+            "cell": self.field.cell,
+            "flux": flux.flux,
+            "flux_error": flux.error,
+            "noise_factor": self.noise,
+            "chi2": list(self.chi2),
+            "n_data": list(self.n_data),
+            "reduced_chi2": list(self.reduced_chi2),
+            "remarks": list(self.remarks),
+            "facts": dict(self.facts),
+        }
+
+    def plot(self) -> Figure:
+        """The mean image, its standard deviation where there are samples, and the residual image."""
+        from biro.imaging.pictures import Panel, draw_panels
+
+        def panel(plane: Array, title: str, *, is_residual: bool = False) -> Panel:
+            top = float(np.abs(plane).max()) or 1.0
+            rms = float(plane.std()) if is_residual else top / 100.0
+            return Panel(plane, self.field.cell, self.beam, rms, title, is_residual=is_residual)
+
+        per_beam = self._pixels_per_beam()
+        row = [panel(self.mean[0] * per_beam, f"{'most probable' if self.is_map else 'mean'} image")]
+        if not self.is_map:
+            row.append(panel(self.sd[0] * per_beam, "standard deviation"))
+        row.append(panel(self.residual[0], "residual", is_residual=True))
+        return draw_panels([row])
+
+    def _pixels_per_beam(self) -> float:
+        """Pixels per beam, by which brightness in Jy/pixel is that in Jy/beam; 1 without a beam."""
+        return 1.0 if self.beam is None else self.beam.area / self.field.cell**2
+
+    def save(
+        self, run: str | os.PathLike[str], *, overwrite: bool = False, pictures: bool = True
+    ) -> list[Path]:
+        """Write the result into a folder: image.npz, FITS files, summary.txt and image.png.
+
+        Returns
+        -------
+        list of Path
+            mean.fits, sd.fits (with samples), restored.fits (with a beam) and residual.fits are Jy/pixel,
+            Jy/pixel, Jy/beam and Jy/beam.
+
+        Raises
+        ------
+        InputError
+            There is a result already and `overwrite` is not given.
+        """
+        folder = Path(run)
+        if not overwrite and (folder / FILE).exists():
+            raise InputError(f"{folder}: has an image already; choose another directory or give --overwrite")
+        folder.mkdir(parents=True, exist_ok=True)
+        planes = {"mean": self.mean, "residual": self.residual}
+        planes |= {} if self.is_map else {"sd": self.sd}
+        planes |= {} if self.beam is None else {"restored": self.restored()}
+        written = []
+        for name in (name for name in FITS_FILES if name in planes):
+            unit = "Jy/pixel" if name in ("mean", "sd") else "Jy/beam"
+            write_image(folder / f"{name}.fits", planes[name], self._header(unit), self._history(name))
+            written.append(folder / f"{name}.fits")
+        write_atomic(folder / "summary.txt", f"{self}\n".encode())
+        if pictures:
+            write_figure(folder / "image.png", self.plot(), dpi=150)
+            written.append(folder / "image.png")
+        self._write(folder / FILE)
+        return [folder / FILE, folder / "summary.txt", *written]
+
+    def _write(self, path: Path) -> None:
+        beam = None if self.beam is None else vars(self.beam)
+        pixels = {"size": self.field.size, "cell": self.field.cell, "centre": list(self.field.centre)}
+        pixels |= {"chosen": list(self.field.chosen), "remarks": list(self.field.remarks)}
+        facts = {
+            "version": _VERSION,
+            "name": self.name,
+            "prior": self.prior,
+            "is_map": self.is_map,
+            "labels": list(self.labels),
+            "noise": self.noise,
+            "field": pixels,
+            "beam": beam,
+            "about": dict(self.about),
+            "remarks": list(self.remarks),
+            "facts": dict(self.facts),
+        }
+        extra: dict[str, Any] = {f"array_{name}": value for name, value in self.arrays.items()}
+        buffer = io.BytesIO()
+        np.savez_compressed(
+            buffer,
+            samples=self.samples,
+            residual=self.residual,
+            chi2=np.array(self.chi2),
+            n_data=np.array(self.n_data),
+            facts=np.array(json.dumps(facts)),
+            **extra,
+        )
+        write_atomic(path, buffer.getvalue())
+
+    def _header(self, unit: str) -> Cards:
+        about, n_stokes = self.about, self.samples.shape[1]
+        axes = celestial_axes(self.field.centre, self.field.cell, self.field.size)
+        axes += [
+            FitsAxis("FREQ", about["freq"], about["bandwidth"] or 1.0, 1.0, "Hz"),
+            stokes_axis(_STOKES[:n_stokes]),
+        ]
+        keys = ("freq_frame", "field", "telescope", "date")
+        cards = image_cards(axes, unit=unit, **{key: str(about[key]) for key in keys})
+        if self.beam is not None and unit == "Jy/beam":
+            cards |= {"BMAJ": float(np.rad2deg(self.beam.major)), "BMIN": float(np.rad2deg(self.beam.minor))}
+            cards["BPA"] = float(np.rad2deg(self.beam.pa))
+        return cards
+
+    def _history(self, what: str) -> list[str]:
+        return [
+            f"biro {__version__}: {what} of the image {self.name}, prior {self.prior}",
+            f"from {self.about['origin']}",
+            f"chi2/2N {self.total_chi2:.6g}, noise factor {self.noise:.6g}",
+        ]
+
+
+def read_result(run: str | os.PathLike[str]) -> ImagePosterior:
+    """The result in a run directory that `biro fit` or `ImagePosterior.save` wrote.
+
+    Raises
+    ------
+    InputError
+        There is none.
+    DataError
+        Its file is damaged.
+    """
+    path = Path(run)
+    path = path / FILE if path.is_dir() else path
+    if not path.exists():
+        raise InputError(f"{run}: has no image ({FILE}); fit one with `biro fit`, prior in [[image]]")
+    arrays: dict[str, NDArray[Any]] = read_npz(path, "a fitted image")
+    with reading(path, "a fitted image"):
+        facts = json.loads(str(arrays["facts"]))
+        pixels, beam = facts["field"], facts["beam"]
+        return ImagePosterior(
+            name=facts["name"],
+            prior=facts["prior"],
+            field=ImageField(
+                pixels["size"],
+                pixels["cell"],
+                tuple(pixels["centre"]),
+                tuple(pixels["chosen"]),
+                tuple(pixels["remarks"]),
+            ),
+            samples=np.asarray(arrays["samples"], np.float64),
+            is_map=facts["is_map"],
+            labels=tuple(facts["labels"]),
+            chi2=tuple(float(value) for value in arrays["chi2"]),
+            n_data=tuple(int(value) for value in arrays["n_data"]),
+            noise=facts["noise"],
+            residual=np.asarray(arrays["residual"], np.float64),
+            beam=None if beam is None else RestoringBeam(**beam),
+            about=facts["about"],
+            remarks=tuple(facts["remarks"]),
+            facts=facts["facts"],
+            arrays={
+                key.removeprefix("array_"): value for key, value in arrays.items() if key.startswith("array_")
+            },
+        )
