@@ -10,6 +10,7 @@ is uniform to 1.4 %, and which has no boundary.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 from biro.errors import InputError
 from biro.image_posterior.jax_operator import UsedData
 from biro.models.bound.antenna_terms.log_gains import LogGains, LogTerm, PartitionGains
+from biro.models.components.antenna_terms.gain import DIMENSIONS
 from biro.models.components.source import PointSource
 from biro.models.quantities.parameter import Fixed
 from biro.models.sky import SkyModel
@@ -26,6 +28,7 @@ from biro.observation.observation import Observation
 from biro.observation.partition import Partition
 
 Array = NDArray[np.float64]
+Places = NDArray[np.int64]
 _FEED = {"R": 0, "X": 0, "L": 1, "Y": 1}
 _MOST_LINKED = 3000
 """Coordinates of correlated segments, whose prior is a full matrix here."""
@@ -57,13 +60,19 @@ class GainModel:
     """
 
     def __init__(self, sky: SkyModel, observation: Observation, used: UsedData) -> None:
-        _refuse_known(sky, observation)
+        given = [value for gain in sky.gains for key in DIMENSIONS for value in gain._values(key)]
+        if any(isinstance(one, Fixed) for one in given):
+            raise InputError(
+                "[gain]: numbers are not applied beside an image that is sampled; give priors, or calibrate the "
+                "data first (biro solve --corrected)"
+            )
         # Only the layout of gains is wanted of the model, which must have a source.
         plain = dataclasses.replace(
             sky, sources=[PointSource("x", I=1.0)], images=(), image_priors=(), constraints=()
         )
         bound = plain.bind(observation.partition_views)
         gains = bound.log_gains
+        self._each, self._partitions = gains.each, observation.partitions
         if gains.log_uniform or gains.priors.names:
             raise InputError(
                 "gains beside an image that is sampled have log-normal amplitudes and normal or uniform phases "
@@ -78,10 +87,25 @@ class GainModel:
         moved = self._spread * xi if self._spread.ndim == 1 else self._spread @ xi
         return self._middle + moved
 
-    def numbers(self, coordinates: Array) -> Array:
-        """Standard normal numbers that have these coordinates."""
-        away = coordinates - self._middle
-        return away / self._spread if self._spread.ndim == 1 else np.linalg.solve(self._spread, away)
+    def numbers(self, products: Sequence[NDArray[np.complexfloating]]) -> Array:
+        """Standard normal numbers of gains that are known, which one number of the prior explains each.
+
+        Parameters
+        ----------
+        products : sequence of complex (n_row, n_chan, n_corr)
+            g_p conj(g_q) of each partition, of feeds that share their gains; 0 or NaN where there is none.
+
+        Returns
+        -------
+        float64 (n,)
+            Within three standard deviations of the prior. Delays and rates are 0.
+        """
+        x = self._middle.copy()
+        for own, part, product in zip(self._each, self._partitions, products, strict=True):
+            _fill(x, own, part, product)
+        away = x - self._middle
+        found = away / self._spread if self._spread.ndim == 1 else np.linalg.solve(self._spread, away)
+        return np.clip(found, -3.0, 3.0)
 
     def factors(self, xi: Any) -> tuple[Any, Any]:
         """g_p conj(g_q) of each complex sample that counts: ln of the amplitude, and phase (rad), (n_data,)."""
@@ -95,18 +119,6 @@ class GainModel:
             else:
                 log_amplitude = log_amplitude + by * (x[first] + x[second])
         return log_amplitude, phase
-
-
-def _refuse_known(sky: SkyModel, observation: Observation) -> None:
-    antennas = {name for view in observation.partition_views for name in view.antenna_names}
-    for gain in sky.gains:
-        given = [value for key in ("amplitude", "phase") for value in gain._values(key)]
-        if gain.table is not None or any(isinstance(one, Fixed) for one in given):
-            raise InputError(
-                "gain: tables and numbers are not applied beside an image that is sampled; apply them first "
-                "(biro solve --corrected, or remove them)"
-            )
-    del antennas
 
 
 def _spread(gains: LogGains) -> Array:
@@ -129,7 +141,52 @@ def _spread(gains: LogGains) -> Array:
     return np.asarray(np.linalg.solve(chain, np.diag(own)))
 
 
-Places = NDArray[np.int64]
+def _fill(x: Array, own: PartitionGains, part: Partition, product: NDArray[np.complexfloating]) -> None:
+    """Put ln amplitudes and phases into the coordinates of a partition, which add up to its products."""
+    plain = [term for term in own.terms if np.all(term.factor == 1.0)]
+    for time in range(len(own.terms[0].factor)):
+        rows = np.flatnonzero(own.time_block[part.time_index] == time)
+        for chan in range(own.terms[0].factor.shape[1]):
+            values = product[np.ix_(rows, np.flatnonzero(own.chan_block == chan))].mean(axis=(1, 2))
+            good = np.isfinite(values) & (values != 0.0)
+            pairs = part.antenna1[rows][good], part.antenna2[rows][good]
+            for is_phase in (False, True):
+                term = next((term for term in plain if term.is_phase == is_phase), None)
+                if term is None or not good.any():
+                    continue
+                place = term.coordinate[time, :, chan, 0]
+                found = (_phases if is_phase else _log_amplitudes)(*pairs, values[good], place)
+                known = (place >= 0) & np.isfinite(found)
+                x[place[known]] = found[known]
+
+
+def _log_amplitudes(first: Places, second: Places, values: Any, place: Places) -> Array:
+    """ln |g| of each antenna, NaN without data, by least squares over the baselines."""
+    rows, n = np.arange(len(values)), len(place)
+    sums = np.zeros((len(values), n))
+    np.add.at(sums, (rows, first), 1.0)
+    np.add.at(sums, (rows, second), 1.0)
+    used = sums.any(axis=0)
+    found = np.full(n, np.nan)
+    found[used] = np.linalg.lstsq(sums[:, used], np.log(np.abs(values)), rcond=None)[0]
+    return found
+
+
+def _phases(first: Places, second: Places, values: Any, place: Places) -> Array:
+    """arg g of each antenna, NaN without data, from one baseline to the next; 0 for a reference."""
+    found = np.full(len(place), np.nan)
+    used = np.union1d(first, second)
+    for start in sorted(used, key=lambda antenna: place[antenna]):  # antennas without a coordinate first
+        if np.isfinite(found[start]):
+            continue
+        found[start] = 0.0
+        for _ in range(len(place)):
+            for p, q, value in zip(first, second, values, strict=True):
+                if np.isfinite(found[p]) and np.isnan(found[q]):
+                    found[q] = found[p] - np.angle(value)
+                elif np.isfinite(found[q]) and np.isnan(found[p]):
+                    found[p] = found[q] + np.angle(value)
+    return np.asarray(np.angle(np.exp(1j * found)))
 
 
 def _all_terms(

@@ -115,5 +115,3 @@ def _shape_rule(shape: tuple[int, ...]) -> Callable[..., Any]:
         return ((out, np.dtype(np.float64), axes[-1] if axes else None),)
 
     return rule
-
-

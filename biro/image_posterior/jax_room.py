@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -33,6 +34,8 @@ def double_precision() -> Iterator[None]:
     """JAX with float64 on the CPU within the block; the settings of the process stay as they are."""
     require_packages()
     import jax
+    from nifty.re import logger
 
+    logger.setLevel(logging.CRITICAL)  # its lines of each iteration; biro has its own
     with jax.enable_x64(True), jax.default_device(jax.devices("cpu")[0]):
         yield

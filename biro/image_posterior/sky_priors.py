@@ -13,11 +13,17 @@ import nifty.re as jft
 import numpy as np
 from jax.flatten_util import ravel_pytree
 from jax.scipy.special import ndtr
+from nifty.re.correlated_field import hartley
 from numpy.typing import NDArray
+from scipy import special
 
 Array = NDArray[np.float64]
 # exp of it is the sd of a flux that nobody gave: a factor of 2.
 FLUX_SD = 0.7
+_FAINT = 1e-4
+"""Pixels fainter than this share of the brightest count as it where a search begins."""
+_LARGEST = 3.0
+"""Numbers are at most so far from 0 where a search begins."""
 
 
 class SkyPrior(Protocol):
@@ -39,6 +45,9 @@ class SkyPrior(Protocol):
 
     def spectrum(self, xi: Any) -> Any | None:
         """Power spectrum of ln I at `wavenumbers`; None where the prior has none."""
+
+    def numbers(self, image: Array) -> Array:
+        """Numbers (n,) of an image near this one, float64 (N, N), Jy/pixel: where a search begins."""
 
 
 @dataclass(frozen=True)
@@ -121,6 +130,17 @@ class CorrelatedField:
         """Power of ln I at `wavenumbers`."""
         return self._amplitude(self._unravel(xi[1:]))[1:] ** 2
 
+    def numbers(self, image: Array) -> Array:
+        """Numbers (n,) of an image near this one; the spectrum is that of the middle of its prior."""
+        field = np.log(np.maximum(image, _FAINT * image.max()))
+        middle = self._unravel(jnp.zeros(self.n - 1))
+        power = self._amplitude(middle)[self._field.target_grids[0].harmonic_grid.power_distributor]
+        # The Hartley transform is its own inverse, but for the number of pixels.
+        modes = np.asarray(hartley(jnp.asarray(field - field.mean()))) / field.size
+        found = {**middle, "xi": jnp.asarray(np.clip(modes / np.asarray(power), -_LARGEST, _LARGEST))}
+        flux = (np.log(image.sum()) - self._log_flux) / self._flux_sd
+        return np.append(np.clip(flux, -_LARGEST, _LARGEST), np.asarray(ravel_pytree(found)[0]))
+
 
 class Pixels:
     """Independent pixels with an inverse-gamma prior, p(I) = q I^-2 exp(-q / I): most of them are faint.
@@ -151,6 +171,11 @@ class Pixels:
     def spectrum(self, xi: Any) -> None:
         """Independent pixels have no spectrum."""
         return
+
+    def numbers(self, image: Array) -> Array:
+        """Numbers (n,) of an image near this one."""
+        log_cumulative = -self._scale / np.maximum(image, _FAINT * image.max())
+        return np.clip(special.ndtri_exp(log_cumulative).ravel(), -_LARGEST, _LARGEST)
 
 
 def _log_cumulative(xi: Any) -> Any:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -25,18 +26,23 @@ from biro.files.atomic import atomic_path
 
 Array = NDArray[np.float64]
 Method = Literal["map", "mgvi", "geovi"]
+_STRAIGHT = 3
+"""Iterations whose samples are not bent: MAP, and two of MGVI."""
+_MOVED, _MAP_MOVED = 0.4, 0.3
+"""Moves of the mean below which it has converged, in units of the spread of samples, and of the noise."""
 
 
 class Posterior(Protocol):
     """What is sampled: a likelihood of standard normal numbers."""
 
     n: int
+    n_data: int
 
     def likelihood(self) -> Any:
-        """Of nifty, a function of one array (n,)."""
+        """Of nifty, a function of one array (n,); the squares of its normalised residuals add up to chi2."""
 
-    def chi2(self, xi: Any) -> Any:
-        """|D - V|^2 / sigma^2 of each complex sample, (n_data,)."""
+    def visibilities(self, xi: Any) -> Any:
+        """The model of the data in units of the noise, any shape: what tells whether the mean has moved."""
 
 
 @dataclass(frozen=True)
@@ -166,6 +172,17 @@ def sample(
     return draws
 
 
+@partial(jax.jit, static_argnames="visibilities")
+def _of_all(likelihood: Any, visibilities: Callable[[Any], Any], points: Any) -> tuple[Any, Any]:
+    """chi2 and model of the data of each point."""
+
+    def of_one(xi: Any) -> tuple[Any, Any]:
+        residual = jax.tree_util.tree_leaves(likelihood.normalized_residual(xi))
+        return sum(jnp.sum(part**2) for part in residual), visibilities(xi)
+
+    return jax.vmap(of_one)(points)
+
+
 class _State:
     """The mean and its samples between two iterations."""
 
@@ -174,43 +191,42 @@ class _State:
         self.draws = Draws(np.asarray(start, np.float64), np.zeros((0, len(start))))
         self.number = 0
         self._key = jax.random.PRNGKey(settings.seed)
-        self._chi2 = jax.jit(jax.vmap(lambda xi: jnp.sum(posterior.chi2(xi))))
-        self._n_data = int(jax.eval_shape(posterior.chi2, jax.ShapeDtypeStruct((posterior.n,), float)).size)
         self._close = 0
         self.renew()
 
     def renew(self) -> None:
         """Take the likelihood of the posterior anew, which a major cycle has changed."""
-        self._vi = jft.OptimizeVI(
-            self.posterior.likelihood(), self.settings.n_iterations, linear_minimizer_jit=False
-        )
+        self.likelihood = self.posterior.likelihood()
+        self._vi = jft.OptimizeVI(self.likelihood, self.settings.n_iterations, linear_minimizer_jit=False)
 
     @property
     def _bends(self) -> bool:
-        return self.settings.method == "geovi" and self.number >= 3
+        return self.settings.method == "geovi" and self.number >= _STRAIGHT
 
     def iterate(self) -> Iteration:
         """Draw samples about the mean, and move the mean. The first iteration is MAP, the next two MGVI."""
         began, settings = time.monotonic(), self.settings
         key = jax.random.fold_in(self._key, self.number)
         is_map = settings.method == "map" or self.number == 0
-        samples = jft.Samples(pos=jnp.asarray(self.draws.mean), samples=None, keys=None)
-        if not is_map:
-            samples = self._sampled(key, settings.n_pairs)
-        limits = {"maxiter": settings.newton * (2 if is_map else 1), "absdelta": 0.1, "cg_kwargs": {"maxiter": settings.cg}}
+        samples = self._without_spread() if is_map else self._sampled(key, settings.n_pairs)
+        steps = settings.newton * (2 if is_map else 1)
+        limits = {"maxiter": steps, "absdelta": 0.1, "cg_kwargs": {"maxiter": settings.cg}}
         found = self._vi.kl_minimize(samples, minimize_kwargs=limits)
-        mean = np.asarray(found.x)
-        about = samples.at(found.x).samples if not is_map else found.x[None]
-        moved = self._moved(mean, np.asarray(about)) if not is_map else float("inf")
-        if settings.method == "map":
-            moved = float(np.sqrt(np.mean((mean - self.draws.mean) ** 2)))
-        reduced = float(jnp.mean(self._chi2(about))) / (2 * self._n_data)
+        mean, about = np.asarray(found.x), samples.at(found.x).samples
+        chi2, moved = self._compare(mean, np.asarray(about), is_map)
+        reduced = chi2 / (2 * self.posterior.n_data)
         self.number += 1
         made = Iteration(self.number, float(found.fun), reduced, moved, time.monotonic() - began)
         self.draws.mean = mean
         self.draws.iterations.append(made)
         self._judge(moved)
         return made
+
+    def _without_spread(self) -> Any:
+        """Samples that all are the mean: MAP, in the compiled functions of the iterations that follow."""
+        zeros = jnp.zeros((2 * self.settings.n_pairs, self.posterior.n))
+        keys = jax.random.split(self._key, self.settings.n_pairs)
+        return jft.Samples(pos=jnp.asarray(self.draws.mean), samples=zeros, keys=keys)
 
     def _sampled(self, key: Any, n_pairs: int) -> Any:
         """Pairs of samples about the mean."""
@@ -225,22 +241,32 @@ class _State:
             samples, _ = self._vi.nonlinearly_update_samples(
                 samples,
                 point_estimates=(),
-                minimize_kwargs={"xtol": 1e-3, "maxiter": settings.bending, "cg_kwargs": {"maxiter": settings.cg}},
+                minimize_kwargs={
+                    "xtol": 1e-3,
+                    "maxiter": settings.bending,
+                    "cg_kwargs": {"maxiter": settings.cg},
+                },
             )
         return samples
 
-    def _moved(self, mean: Array, samples: Array) -> float:
-        """Rms move of the mean in units of the sd of the samples."""
-        spread = np.sqrt(np.mean((samples - mean) ** 2, axis=0))
-        return float(np.sqrt(np.mean((mean - self.draws.mean) ** 2) / np.mean(spread**2)))
+    def _compare(self, mean: Array, about: Array, is_map: bool) -> tuple[float, float]:
+        """Mean chi2 of the samples, and how far the mean has moved in the space of the data.
+
+        The move is in units of the rms of the samples about the mean there; for MAP in units of the noise.
+        """
+        points = np.concatenate([self.draws.mean[None], mean[None], about])
+        chi2, vis = _of_all(self.likelihood, self.posterior.visibilities, points)
+        vis = np.asarray(vis).reshape(len(points), -1)
+        spread = 1.0 if is_map else np.sqrt(np.mean(np.sum((vis[2:] - vis[1]) ** 2, axis=1)))
+        return float(np.mean(chi2[2:])), float(np.linalg.norm(vis[1] - vis[0]) / max(spread, 1e-12))
 
     def _judge(self, moved: float) -> None:
-        """Converged: twice in a row the mean moves by no more than the noise of the samples explains."""
+        """Converged: twice in a row the mean moves by little of what the samples spread."""
         if self.settings.method == "map":
-            self.draws.converged = moved < 1e-3
+            self.draws.converged = moved < _MAP_MOVED
             return
-        bends = self.settings.method == "geovi" and self.number <= 3
-        self._close = self._close + 1 if moved < self.settings.n_pairs**-0.5 and not bends else 0
+        bends = self.settings.method != "geovi" or self.number > _STRAIGHT
+        self._close = self._close + 1 if moved < _MOVED and bends else 0
         self.draws.converged = self._close >= 2
 
     def finish(self) -> None:
@@ -253,7 +279,10 @@ class _State:
 
     def write(self, path: Path) -> None:
         """Keep the state in a file."""
-        rows = [[one.number, one.energy, one.reduced_chi2, one.moved, one.seconds] for one in self.draws.iterations]
+        rows = [
+            [one.number, one.energy, one.reduced_chi2, one.moved, one.seconds]
+            for one in self.draws.iterations
+        ]
         with atomic_path(path) as place, place.open("wb") as file:
             np.savez(
                 file,

@@ -6,13 +6,14 @@ Data and model are divided by the stated noise, so that the likelihood is that o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import nifty.re as jft
 import numpy as np
 from jax import ShapeDtypeStruct
+from jax.tree_util import Partial
 from numpy.typing import NDArray
 
 from biro.image_posterior.gain_model import GainModel
@@ -55,6 +56,8 @@ class VisibilityModel:
     ----------
     n : int
         Numbers of the state.
+    n_data : int
+        Complex samples that count.
     """
 
     def __init__(
@@ -69,6 +72,7 @@ class VisibilityModel:
     ) -> None:
         self.operator, self.prior, self.gains, self.noise = operator, prior, gains, noise
         self.used = used or UsedData(operator.weights)
+        self.n_data = self.used.n
         self.predict = visibility_function(operator, self.used)
         ends = np.cumsum([prior.n, gains.n if gains else 0, noise.n if noise else 0])
         self.at = Sections(*(slice(a, b) for a, b in zip([0, *ends[:-1]], ends, strict=True)))
@@ -81,7 +85,7 @@ class VisibilityModel:
         """Brightness (N, N), Jy/pixel."""
         return self.prior.image(xi[self.at.sky])
 
-    def visibilities(self, xi: Any) -> Any:
+    def predicted(self, xi: Any) -> Any:
         """Real and imaginary parts of the model of the data, (2, n_data), Jy."""
         vis = self.predict(self.image(xi))
         if self._fixed is not None:
@@ -93,29 +97,33 @@ class VisibilityModel:
         cos, sin = amplitude * jnp.cos(phase), amplitude * jnp.sin(phase)
         return jnp.stack([cos * vis[0] - sin * vis[1], sin * vis[0] + cos * vis[1]])
 
+    def visibilities(self, xi: Any) -> Any:
+        """The model of the data divided by the stated noise, (2, n_data)."""
+        return self.predicted(xi) * self._root_weight
+
     def likelihood(self) -> Any:
         """The likelihood of nifty; without fitted noise it is that of unit noise."""
-        domain = ShapeDtypeStruct((self.n,), jnp.float64)
-        data = jnp.asarray(self._data)
+        domain, data = ShapeDtypeStruct((self.n,), jnp.float64), jnp.asarray(self._data)
         if self.noise is None:
-            return jft.Gaussian(data).amend(self._whitened, domain=domain)
-        return jft.VariableCovarianceGaussian(data).amend(self._whitened_with_noise, domain=domain)
+            made = jft.Gaussian(data, noise_cov_inv=Partial(_same), noise_std_inv=Partial(_same))
+            return made.amend(self.visibilities, domain=domain)
+        return jft.VariableCovarianceGaussian(data).amend(self._with_noise, domain=domain)
 
-    def _whitened(self, xi: Any) -> Any:
-        return self.visibilities(xi) * self._root_weight
-
-    def _whitened_with_noise(self, xi: Any) -> Any:
+    def _with_noise(self, xi: Any) -> Any:
         assert self.noise is not None
-        mean = self._whitened(xi)
+        mean = self.visibilities(xi)
         return mean, 1.0 / self.noise.scale(xi[self.at.noise], mean)
 
-    def chi2(self, xi: Any) -> Any:
-        """Sum over the data of |D - V|^2 / sigma^2, the noise as fitted; its expectation is 2 n_data."""
-        mean = self._whitened(xi)
-        scale = 1.0 if self.noise is None else self.noise.scale(xi[self.at.noise], mean)
-        return jnp.sum(((self._data - mean) / scale) ** 2, axis=0)
+    def take_data(self, data: Sequence[Vis]) -> None:
+        """Fit other data of the same rows and weights, without compiling anything anew.
 
-    @property
-    def forward(self) -> Callable[[Any], Any]:
-        """Visibilities divided by the stated noise, (2, n_data)."""
-        return self._whitened
+        Parameters
+        ----------
+        data : sequence of complex (n_row, n_chan, n_corr), Jy
+        """
+        self._data = real_parts(self.used.taken(data)) * self._root_weight
+
+
+def _same(x: Any) -> Any:
+    """Unit noise: what inverse covariances do."""
+    return x
