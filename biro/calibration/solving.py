@@ -167,6 +167,37 @@ def solve_gains(
         return judged(solved, of_some)
 
 
+def gains_of_model(
+    observation: Observation, model: Observation, *, interval: str | float, mode: Mode
+) -> SolvedGains:
+    """Gains common to both feeds, with no test of the residuals, for cycles of self-calibration.
+
+    Parameters
+    ----------
+    observation : Observation
+    model : Observation
+        The same observation with model visibilities.
+    interval : str or float, s
+    mode : "complex", "phase" or "amplitude"
+        As `solve_gains` takes them.
+    """
+    return _solved(
+        observation,
+        model,
+        interval=interval,
+        chan_blocks=1,
+        mode=mode,
+        feeds="common",
+        cross_hands="off",
+        reference="auto",
+        min_baselines=2,
+        snr_limit=0.0,
+        values=None,
+        backend="auto",
+        gaussian_frame="tangent",
+    )
+
+
 def _solved(
     observation: Observation,
     sky: SkyModel | Observation,

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from biro.display.arguments import OBSERVATION, SKY, takes
 from biro.display.progress import showing
 from biro.errors import InputError
 from biro.files.atomic import write_atomic
-from biro.files.json_value import JsonValue
 from biro.image_posterior.field import choose_field
 from biro.image_posterior.operator import ImageOperator, Vis, source_outside
+from biro.image_posterior.problem import FittedImage, ImageProblem
 from biro.image_posterior.result import FILE, MISFIT, MODEL, ImagePosterior
 from biro.imaging.imager import first_date, origin_of
 from biro.imaging.psf import fit_beam
@@ -32,75 +30,6 @@ from biro.simulation.prediction import predict
 from rime_kernels.choices import Backend
 
 log = logging.getLogger(__name__)
-
-Array = NDArray[np.float64]
-
-
-@dataclass(frozen=True, eq=False)
-class ImageProblem:
-    """What an engine is given.
-
-    Attributes
-    ----------
-    observation : Observation
-        Stokes I, as measured: with gains in it where the model has gains.
-    operator : ImageOperator
-        Of the observation; its `data` lack the fixed components.
-    components : list of complex (n_row, n_chan, 1), Jy
-        Visibilities of the fixed components.
-    prior : ImagePrior
-    sky : SkyModel
-    noise : float
-        Factor by which the noise is larger than the weights state.
-    seed : int
-    progress : bool
-    run_dir : Path or None
-        Where checkpoints go.
-    options : mapping
-        Of the engine.
-    """
-
-    observation: Observation
-    operator: ImageOperator
-    components: list[Vis]
-    prior: ImagePrior
-    sky: SkyModel
-    noise: float
-    seed: int
-    progress: bool
-    run_dir: Path | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, eq=False)
-class FittedImage:
-    """What an engine returns.
-
-    Attributes
-    ----------
-    samples : float64 (n_sample, 1, N, N), Jy/pixel
-    is_map : bool
-    operator : ImageOperator
-        With the data that the image was fitted to: gains taken out, components subtracted.
-    remarks : tuple of str
-    facts : dict
-        For JSON.
-    arrays : dict of arrays
-        Such as a power spectrum.
-    noise : float or None
-        Factor of the noise where the engine fitted it.
-    n_free : int
-        Real numbers that were fitted beside the image, such as parts of gains.
-    """
-
-    samples: Array
-    is_map: bool
-    operator: ImageOperator
-    remarks: tuple[str, ...] = ()
-    facts: dict[str, JsonValue] = field(default_factory=dict)
-    arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
-    noise: float | None = None
-    n_free: int = 0
 
 
 @takes(observation=OBSERVATION, sky=SKY)
@@ -275,8 +204,6 @@ def _result(problem: ImageProblem, fitted: FittedImage) -> ImagePosterior:
     model = operator.predict(mean)
     residuals = operator.residuals(model)
     chi2 = tuple(value / noise**2 for value in operator.chi2(model))
-    n = operator.field.size
-    psf = operator.psf[n - n // 2 : n + n // 2, n - n // 2 : n + n // 2] / operator.weight_sum
     reduced = sum(chi2) / max(1.0, 2.0 * sum(operator.n_data) - fitted.n_free)
     remarks = [*fitted.remarks]
     outside = source_outside(operator, residuals) if reduced > MISFIT else None
@@ -306,7 +233,7 @@ def _result(problem: ImageProblem, fitted: FittedImage) -> ImagePosterior:
         n_data=tuple(operator.n_data),
         noise=noise,
         residual=operator.dirty(residuals),
-        beam=fit_beam(psf, operator.field.cell),
+        beam=fit_beam(operator.psf / operator.weight_sum, operator.field.cell),
         about=about,
         remarks=(*remarks, *operator.field.remarks),
         facts={"seed": problem.seed, **fitted.facts},

@@ -31,10 +31,12 @@ Array = NDArray[np.float64]
 MAX_CYCLES = 12
 ENOUGH = 0.1
 """Cycles end when chi2 changes by less than this many of its standard deviations, sqrt(4 N)."""
-MEMORY, N_FIRST, N_ITERATION = 20, 100, 300
-"""Of L-BFGS-B: steps remembered, iterations at each strength of the first cycle and of later ones."""
-N_STRENGTH = 5
-"""Strengths from the strongest to the weakest that the first cycle tries."""
+MEMORY, N_FIRST, N_ITERATION = 20, 80, 300
+"""Of L-BFGS-B: steps remembered, iterations at each strength of the first cycle, and of later ones."""
+N_STRENGTH, STEP = 5, 3.0
+"""Strengths from the strongest to the weakest that the rule tries, and the ratio of those before them."""
+LITTLE, NEAR = 0.003, 0.02
+"""A fall of chi2 that ends the cycles, and how near to that of noise chi2 must come, relative to it."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class FluxPrior:
     sd: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class SmoothMap:
     """The most probable image.
 
@@ -57,12 +59,17 @@ class SmoothMap:
     strength : float
     reached : bool
         Whether chi2 came down to what noise has.
+    variables : float64
+        z, from which another map may start.
+    regulariser : Regulariser
     """
 
     image: Array
     chi2: tuple[float, ...]
     strength: float
     reached: bool
+    variables: Array
+    regulariser: Regulariser
 
 
 class _Minor:
@@ -125,13 +132,16 @@ def smooth_map(
     noise: float = 1.0,
     flux: FluxPrior | None = None,
     strength: float | None = None,
+    start: SmoothMap | None = None,
+    n_cycle: int = MAX_CYCLES,
     show: bool = True,
 ) -> SmoothMap:
     """The most probable image of the data of an operator, Stokes I.
 
     The strength of the penalty is the largest with which chi2 / 2N is that of the noise; it is at most
     the `strongest` and at least the `weakest` of the regulariser. Where the weakest does not reach the noise,
-    because of errors of calibration or a source outside, `reached` is False.
+    because of errors of calibration or a source outside, `reached` is False. The first minor problem is
+    solved with falling strengths, each from the one before: bright structures first.
 
     Parameters
     ----------
@@ -142,65 +152,91 @@ def smooth_map(
     flux : FluxPrior, optional
     strength : float, optional
         In place of the rule.
+    start : SmoothMap, optional
+        A map of similar data to start from.
+    n_cycle : int
+        Major cycles at most.
     show : bool
         Show a bar with chi2 of each cycle.
     """
-    minor, n = _Minor(operator, noise, flux), operator.field.size
-    n_data = sum(operator.n_data)
-    target, scatter = float(n_data), float(np.sqrt(n_data))  # of chi2/2
-    x, z = np.zeros((n, n)), None
-    regulariser = regularisation if isinstance(regularisation, Regulariser) else None
-    history: list[float] = []
-    chosen = strength
-    best: tuple[float, Array] | None = None
-    with bar("fitting an image", "cycles", total=MAX_CYCLES, show=show) as shown:
-        for cycle in range(MAX_CYCLES + 1):
-            residuals = operator.residuals(operator.predict(x[None]))
-            weighted = zip(operator.weights, residuals, strict=True)
-            half = 0.5 * sum(float((w * np.abs(v) ** 2).sum()) for w, v in weighted) / noise**2
-            if cycle:
-                history.append(2.0 * half)
-                shown.update(1)
-                log.info("cycle %d: chi2/2N %.5g, strength %.4g", cycle, half / n_data, chosen or 0.0)
-                if best is not None and half > best[0] - ENOUGH * scatter:
-                    if half < best[0]:
-                        best = half, x
-                    break
-                best = half, x
-                if cycle == MAX_CYCLES:
-                    break
-            gradient = operator.adjoint(residuals, weighted=True)[0] / noise**2
+    minor = _Minor(operator, noise, flux)
+    data = _Exact(operator, noise)
+    zero = np.zeros((operator.field.size, operator.field.size))
+    if start is None:
+        half, gradient = data.at(zero)
+        regulariser = (
+            regularisation
+            if isinstance(regularisation, Regulariser)
+            else make_regulariser(regularisation, minor.transfer, gradient)
+        )
+        x, z = zero, regulariser.start(gradient)
+        first = float(np.abs(gradient).max()) * noise / np.sqrt(operator.weight_sum) / STEP
+    else:
+        regulariser, z = start.regulariser, start.variables
+        first = strength or regulariser.strongest
+        x = regulariser.image(z)
+        half, gradient = data.at(x)
+    best, history, chosen = (np.inf, z), [], strength
+    with bar("fitting an image", "cycles", total=n_cycle, show=show) as shown:
+        for cycle in range(n_cycle):
             minor.at(x, half, gradient)
-            if regulariser is None:
-                assert not isinstance(regularisation, Regulariser)
-                regulariser = make_regulariser(regularisation, minor.transfer, gradient)
-            z = regulariser.start(gradient) if z is None else z
-            if chosen is None:
-                z, chosen = _by_rule(minor, regulariser, z, target)
+            if cycle:
+                z = minor.minimise(regulariser, z, float(chosen or 0.0), N_ITERATION)
             else:
-                z = minor.minimise(regulariser, z, chosen, N_ITERATION)
+                z, chosen = _falling(minor, regulariser, z, data.n, first, strength)
             x = regulariser.image(z)
-    assert best is not None
-    assert chosen is not None
-    reached = best[0] <= target + 3.0 * scatter + 0.02 * target
-    return SmoothMap(best[1], tuple(history), float(chosen), bool(reached))
+            half, gradient = data.at(x)
+            history.append(2.0 * half)
+            shown.set_postfix_str(f"chi2/2N {half / data.n:.4g}", refresh=False)
+            shown.update(1)
+            log.info("cycle %d: chi2/2N %.5g, strength %.4g", cycle + 1, half / data.n, chosen)
+            fell = best[0] - half
+            if fell > 0.0:
+                best = half, z
+            if fell < max(ENOUGH * np.sqrt(data.n), LITTLE * half):
+                break
+    image = regulariser.image(best[1])
+    reached = best[0] <= (1.0 + NEAR) * data.n + 3.0 * np.sqrt(data.n)
+    return SmoothMap(image, tuple(history), float(chosen or 0.0), bool(reached), best[1], regulariser)
 
 
-def _by_rule(minor: _Minor, regulariser: Regulariser, z: Array, target: float) -> tuple[Array, float]:
-    """Variables and strength by the rule of `smooth_map`, from the strongest down."""
-    strong, weak = regulariser.strongest, regulariser.weakest
-    strengths = np.geomspace(strong, weak, max(N_STRENGTH, int(2.0 * np.log10(strong / weak))))
+class _Exact:
+    """The exact chi2/2 of the data of an operator, and minus its derivatives."""
+
+    def __init__(self, operator: ImageOperator, noise: float) -> None:
+        self._operator, self._noise = operator, noise
+        self.n = max(1, sum(operator.n_data))
+
+    def at(self, x: Array) -> tuple[float, Array]:
+        """chi2/2 of an image, and R^T W (d - R x)."""
+        residuals = self._operator.residuals(self._operator.predict(x[None]))
+        pairs = zip(self._operator.weights, residuals, strict=True)
+        half = 0.5 * sum(float((weight * np.abs(vis) ** 2).sum()) for weight, vis in pairs)
+        gradient = self._operator.adjoint(residuals, weighted=True)[0]
+        return half / self._noise**2, gradient / self._noise**2
+
+
+def _falling(
+    minor: _Minor, regulariser: Regulariser, z: Array, n: int, first: float, strength: float | None
+) -> tuple[Array, float]:
+    """Variables at a given strength, or by the rule of `smooth_map`; each from those of a larger strength."""
+    least = regulariser.strongest if strength is None else strength
+    steps = max(0, int(np.ceil(np.log(max(first / least, 1.0)) / np.log(STEP))))
+    for falling in np.geomspace(first, least, steps + 1)[:-1]:
+        z = minor.minimise(regulariser, z, float(falling), N_FIRST)
+    if strength is not None:
+        return minor.minimise(regulariser, z, strength, N_ITERATION), strength
     before: tuple[Array, float, float] | None = None
-    for strength in strengths:
-        z = minor.minimise(regulariser, z, float(strength), N_FIRST)
+    n_strength = max(N_STRENGTH, int(2.0 * np.log10(regulariser.strongest / regulariser.weakest)))
+    for falling in np.geomspace(regulariser.strongest, regulariser.weakest, n_strength):
+        z = minor.minimise(regulariser, z, float(falling), N_FIRST)
         half = minor.half_chi2(regulariser.image(z))[0]
-        log.debug("strength %.4g: chi2/2N %.5g", strength, half / target)
-        if half <= target:
+        if half <= n:
             if before is None:
-                return z, float(strength)
-            return _between(minor, regulariser, before, (z, float(strength), half), target)
-        before = z, float(strength), half
-    return z, float(strengths[-1])
+                return z, float(falling)
+            return _between(minor, regulariser, before, (z, float(falling), half), float(n))
+        before = z, float(falling), half
+    return z, regulariser.weakest
 
 
 def _between(

@@ -1,0 +1,85 @@
+"""What an engine that fits an image is given, and what it returns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.files.json_value import JsonValue
+from biro.image_posterior.operator import ImageOperator, Vis
+from biro.models import ImagePrior, SkyModel
+from biro.observation.observation import Observation
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class ImageProblem:
+    """What an engine is given.
+
+    Attributes
+    ----------
+    observation : Observation
+        Stokes I, as measured: with gains in it where the model has gains.
+    operator : ImageOperator
+        Of the observation; its `data` lack the fixed components.
+    components : list of complex (n_row, n_chan, 1), Jy
+        Visibilities of the fixed components.
+    prior : ImagePrior
+    sky : SkyModel
+    noise : float
+        Factor by which the noise is larger than the weights state.
+    seed : int
+    progress : bool
+    run_dir : Path or None
+        Where checkpoints go.
+    options : mapping
+        Of the engine.
+    """
+
+    observation: Observation
+    operator: ImageOperator
+    components: list[Vis]
+    prior: ImagePrior
+    sky: SkyModel
+    noise: float
+    seed: int
+    progress: bool
+    run_dir: Path | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class FittedImage:
+    """What an engine returns.
+
+    Attributes
+    ----------
+    samples : float64 (n_sample, 1, N, N), Jy/pixel
+    is_map : bool
+    operator : ImageOperator
+        With the data that the image was fitted to: gains taken out, components subtracted.
+    remarks : tuple of str
+    facts : dict
+        For JSON.
+    arrays : dict of arrays
+        Such as a power spectrum.
+    noise : float or None
+        Factor of the noise where the engine fitted it.
+    n_free : int
+        Real numbers that were fitted beside the image, such as parts of gains.
+    """
+
+    samples: Array
+    is_map: bool
+    operator: ImageOperator
+    remarks: tuple[str, ...] = ()
+    facts: dict[str, JsonValue] = field(default_factory=dict)
+    arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
+    noise: float | None = None
+    n_free: int = 0
