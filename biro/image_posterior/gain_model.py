@@ -68,7 +68,11 @@ class GainModel:
             )
         # Only the layout of gains is wanted of the model, which must have a source.
         plain = dataclasses.replace(
-            sky, sources=[PointSource("x", I=1.0)], images=(), image_priors=(), constraints=()
+            sky,
+            sources=[PointSource("x", east="0 arcsec", north="0 arcsec", I="1 Jy")],
+            images=(),
+            image_priors=(),
+            constraints=(),
         )
         bound = plain.bind(observation.partition_views)
         gains = bound.log_gains

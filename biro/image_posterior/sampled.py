@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,10 +24,12 @@ from biro.models.quantities import units
 from biro.models.quantities.prior import LogNormal, Normal, Prior
 
 if TYPE_CHECKING:
+    from biro.image_posterior.convolved_model import ConvolvedModel
     from biro.image_posterior.sky_priors import SkyPrior
     from biro.image_posterior.variational import Draws, Settings
     from biro.image_posterior.visibility_model import VisibilityModel
 
+    AnyModel: TypeAlias = VisibilityModel | ConvolvedModel
 log = logging.getLogger(__name__)
 
 Array = NDArray[np.float64]
@@ -57,6 +59,8 @@ def fit_sampled(problem: ImageProblem) -> FittedImage:
         image = np.maximum(start.samples[0, 0], 0.0)
         prior = _prior(problem, image)
         model = _model(problem, prior)
+        if model.is_convolved and settings.method == "geovi":
+            settings = replace(settings, method="mgvi")
         _tell(_plan(problem, model, settings))
         draws = _sampled(problem, model, settings, _start(problem, model, start.operator, image))
         return _result(problem, model, draws, time.monotonic() - began)
@@ -100,8 +104,9 @@ def _flux(given: Any) -> tuple[float | None, float]:
     )
 
 
-def _model(problem: ImageProblem, prior: SkyPrior) -> VisibilityModel:
-    """Visibilities with gains and noise as the model has them."""
+def _model(problem: ImageProblem, prior: SkyPrior) -> AnyModel:
+    """Visibilities with gains and noise as the model has them; large data without these by convolution."""
+    from biro.image_posterior.convolved_model import LARGE, ConvolvedModel
     from biro.image_posterior.gain_model import GainModel
     from biro.image_posterior.jax_operator import UsedData
     from biro.image_posterior.noise_model import NoiseModel
@@ -118,13 +123,13 @@ def _model(problem: ImageProblem, prior: SkyPrior) -> VisibilityModel:
     noise, scale = None, problem.noise
     if isinstance(sky.noise.factor, Prior) or sky.noise.follows_model:
         noise, scale = NoiseModel(sky.noise, observation.partition_views, used), 1.0
-    weights = [weight / scale**2 for weight in problem.operator.weights]
-    return VisibilityModel(
-        with_data(problem.operator, data, weights), prior, gains=gains, noise=noise, fixed=fixed, used=used
-    )
+    operator = with_data(problem.operator, data, [weight / scale**2 for weight in problem.operator.weights])
+    if used.n > LARGE and gains is None and noise is None:
+        return ConvolvedModel(operator, prior)
+    return VisibilityModel(operator, prior, gains=gains, noise=noise, fixed=fixed, used=used)
 
 
-def _start(problem: ImageProblem, model: VisibilityModel, calibrated: ImageOperator, image: Array) -> Array:
+def _start(problem: ImageProblem, model: AnyModel, calibrated: ImageOperator, image: Array) -> Array:
     """The state of the fast map: its image, and the gains that it took out."""
     xi = np.zeros(model.n)
     xi[model.at.sky] = model.prior.numbers(image)
@@ -139,14 +144,18 @@ def _start(problem: ImageProblem, model: VisibilityModel, calibrated: ImageOpera
     return xi
 
 
-def _sampled(problem: ImageProblem, model: VisibilityModel, settings: Settings, start: Array) -> Draws:
+def _sampled(problem: ImageProblem, model: AnyModel, settings: Settings, start: Array) -> Draws:
     from biro.image_posterior.variational import sample
 
     checkpoint: Path | None = None
     if problem.run_dir is not None:
         problem.run_dir.mkdir(parents=True, exist_ok=True)
         checkpoint = problem.run_dir / CHECKPOINT
-    draws = sample(model, start, settings, checkpoint=checkpoint, tell=_tell)
+    between = None
+    if model.is_convolved:
+        between = model.major_cycle
+        between(start)
+    draws = sample(model, start, settings, checkpoint=checkpoint, tell=_tell, between=between)
     if checkpoint is not None:
         checkpoint.unlink(missing_ok=True)
     return draws
@@ -156,7 +165,7 @@ def _tell(line: str) -> None:
     log.info("%s", line)
 
 
-def _plan(problem: ImageProblem, model: VisibilityModel, settings: Settings) -> str:
+def _plan(problem: ImageProblem, model: AnyModel, settings: Settings) -> str:
     """Memory and time of the run, before it begins."""
     image = np.zeros((1, problem.operator.field.size, problem.operator.field.size))
     model.operator.predict(image)  # compiled
@@ -172,7 +181,7 @@ def _plan(problem: ImageProblem, model: VisibilityModel, settings: Settings) -> 
     )
 
 
-def _result(problem: ImageProblem, model: VisibilityModel, draws: Draws, seconds: float) -> FittedImage:
+def _result(problem: ImageProblem, model: AnyModel, draws: Draws, seconds: float) -> FittedImage:
     """Images of the samples, the data with mean gains taken out, and what else was found."""
     import jax
     import jax.numpy as jnp
@@ -220,7 +229,7 @@ def _result(problem: ImageProblem, model: VisibilityModel, draws: Draws, seconds
     )
 
 
-def _calibrated(problem: ImageProblem, model: VisibilityModel, states: Any) -> ImageOperator:
+def _calibrated(problem: ImageProblem, model: AnyModel, states: Any) -> ImageOperator:
     """The data with the gains of the mean state taken out, and without the components."""
     assert model.gains is not None
     log_amplitude, phase = model.gains.factors(np.mean(np.asarray(states), axis=0)[model.at.gains])

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import jax
 import jax.numpy as jnp
 import nifty.re as jft
 import numpy as np
@@ -134,10 +135,11 @@ class CorrelatedField:
         """Numbers (n,) of an image near this one; the spectrum is that of the middle of its prior."""
         field = np.log(np.maximum(image, _FAINT * image.max()))
         middle = self._unravel(jnp.zeros(self.n - 1))
-        power = self._amplitude(middle)[self._field.target_grids[0].harmonic_grid.power_distributor]
+        place = self._field.target_grids[0].harmonic_grid.power_distributor
+        power = np.asarray(jax.jit(self._amplitude)(middle))[place]
         # The Hartley transform is its own inverse, but for the number of pixels.
         modes = np.asarray(hartley(jnp.asarray(field - field.mean()))) / field.size
-        found = {**middle, "xi": jnp.asarray(np.clip(modes / np.asarray(power), -_LARGEST, _LARGEST))}
+        found = {**middle, "xi": jnp.asarray(np.clip(modes / power, -_LARGEST, _LARGEST))}
         flux = (np.log(image.sum()) - self._log_flux) / self._flux_sd
         return np.append(np.clip(flux, -_LARGEST, _LARGEST), np.asarray(ravel_pytree(found)[0]))
 

@@ -60,6 +60,8 @@ class VisibilityModel:
         Complex samples that count.
     """
 
+    is_convolved = False
+
     def __init__(
         self,
         operator: ImageOperator,
