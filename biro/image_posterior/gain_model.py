@@ -63,8 +63,8 @@ class GainModel:
         given = [value for gain in sky.gains for key in DIMENSIONS for value in gain._values(key)]
         if any(isinstance(one, Fixed) for one in given):
             raise InputError(
-                "[gain]: numbers are not applied beside an image that is sampled; give priors, or calibrate the "
-                "data first (biro solve --corrected)"
+                "[gain]: numbers are not applied beside an image that is sampled; give priors, or calibrate "
+                "the data first (biro solve --corrected)"
             )
         # Only the layout of gains is wanted of the model, which must have a source.
         plain = dataclasses.replace(
@@ -79,8 +79,8 @@ class GainModel:
         self._each, self._partitions = gains.each, observation.partitions
         if gains.log_uniform or gains.priors.names:
             raise InputError(
-                "gains beside an image that is sampled have log-normal amplitudes and normal or uniform phases "
-                "with numbers for sd and correlation time; fit other priors with sources, by biro.fit"
+                "gains beside an image that is sampled have log-normal amplitudes and normal or uniform "
+                "phases with numbers for sd and correlation time; fit other priors with sources, by biro.fit"
             )
         self.n, self.names, self.lines = len(gains.names), gains.names, bound.gain_lines
         self._middle, self._spread = gains.middle, _spread(gains)
@@ -112,7 +112,7 @@ class GainModel:
         return np.clip(found, -3.0, 3.0)
 
     def factors(self, xi: Any) -> tuple[Any, Any]:
-        """g_p conj(g_q) of each complex sample that counts: ln of the amplitude, and phase (rad), (n_data,)."""
+        """g_p conj(g_q) of each complex sample that counts: ln amplitude and phase (rad), (n_data,)."""
         # The last coordinate is that of antennas without one.
         x = jnp.append(self.coordinates(xi), 0.0)
         log_amplitude: Any = 0.0

@@ -24,8 +24,8 @@ def require_packages() -> None:
     missing = [name for name in PACKAGES if find_spec(name) is None]
     if missing:
         raise InputError(
-            f"samples of an image need {', '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not "
-            f'installed: pip install "biro-rime[{EXTRA}]"; prior = "smooth" needs none of them'
+            f"samples of an image need {', '.join(missing)}, not installed here: "
+            f'pip install "biro-rime[{EXTRA}]"; prior = "smooth" needs none of them'
         )
 
 

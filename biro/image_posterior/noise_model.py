@@ -42,8 +42,8 @@ def from_normal(prior: Prior) -> Callable[[Any], Any]:
     if isinstance(prior, HalfNormal):
         return lambda xi: -prior.sd * ndtri(0.5 * ndtr(-jnp.clip(xi, -_BEYOND, _BEYOND)))
     raise InputError(
-        "a number beside an image that is sampled has a uniform, log-uniform, normal, log-normal or half-normal "
-        f"prior, found {prior.family}"
+        "a number beside an image that is sampled has a uniform, log-uniform, normal, log-normal or "
+        f"half-normal prior, found {prior.family}"
     )
 
 

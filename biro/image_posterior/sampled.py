@@ -1,4 +1,4 @@
-"""The engine of images with samples, `prior = "correlated-field"` and `"pixels"`: from a problem to a result."""
+"""The engine of images with samples, `prior = "correlated-field"` and `"pixels"`."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ log = logging.getLogger(__name__)
 Array = NDArray[np.float64]
 CHECKPOINT = "image-samples.npz"
 _NOT_CONVERGED = (
-    "NOT CONVERGED: the mean image still moves after {} iterations, so that the errors may be too small; give "
-    "more (n_iterations)"
+    "NOT CONVERGED: the mean image still moves after {} iterations, so that the errors may be too small; "
+    "give more (n_iterations)"
 )
 _FLUX_ERROR = 0.01
 """Relative error of a flux that is a number."""

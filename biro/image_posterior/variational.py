@@ -108,8 +108,8 @@ class Iteration:
 
     def __str__(self) -> str:
         return (
-            f"iteration {self.number}: chi2/2N {self.reduced_chi2:.4g}, energy {self.energy:.6g}, mean moved by "
-            f"{self.moved:.2g} sd, {self.seconds:.1f} s"
+            f"iteration {self.number}: chi2/2N {self.reduced_chi2:.4g}, energy {self.energy:.6g}, "
+            f"mean moved by {self.moved:.2g} sd, {self.seconds:.1f} s"
         )
 
 

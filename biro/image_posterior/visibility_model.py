@@ -1,6 +1,6 @@
 """The model of the data of an image: visibilities with gains and noise, as functions of normal numbers.
 
-The whole state is one row of numbers xi with a standard normal prior: those of the sky, of gains and of noise.
+The whole state is one row of numbers xi with a standard normal prior: those of the sky, gains and noise.
 Data and model are divided by the stated noise, so that the likelihood is that of unit noise.
 """
 

@@ -1,4 +1,4 @@
-"""Images with samples: the linear function in JAX, priors, gains, noise, and samples against exact answers."""
+"""Images with samples: the linear function in JAX, priors, gains, noise, samples of a Wiener filter."""
 
 from __future__ import annotations
 
@@ -386,6 +386,6 @@ class TestNoise:
 def test_a_missing_package_is_named_with_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jax_room, "find_spec", lambda name: None if name == "jaxbind" else object())
     with pytest.raises(
-        InputError, match=r'need jaxbind, which is not installed: pip install "biro-rime\[images\]"'
+        InputError, match=r'need jaxbind, not installed here: pip install "biro-rime\[images\]"'
     ):
         jax_room.require_packages()
