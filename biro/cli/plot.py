@@ -71,6 +71,9 @@ def plot(
     from biro.plots.standard import of_posterior
 
     refuse_folder_of_runs(run)
+    if (run / "image.npz").exists():
+        _draw_image(run)
+        return
     posterior = Posterior.load(run / "posterior.nc")
     names = [name.strip() for text in parameters or [] for name in text.split(",") if name.strip()] or None
     chosen_columns(posterior, names)  # so that a name that is wrong is refused before the data are read
@@ -80,6 +83,17 @@ def plot(
         return
     likelihood = likelihood_of(run, obs, posterior.provenance.data_digest, cache=cache)
     draw_run(run, posterior, likelihood, format_)
+
+
+def _draw_image(run: Path) -> None:
+    """Draw the picture of an image that was fitted again."""
+    from biro.files.atomic import write_figure
+    from biro.image_posterior.result import read_result
+
+    image = read_result(run)
+    plain_pictures()
+    write_figure(run / "image.png", image.plot(), dpi=150)
+    say(f"written: {run / 'image.png'}")
 
 
 def likelihood_of(

@@ -208,7 +208,7 @@ def _result(problem: ImageProblem, fitted: FittedImage) -> ImagePosterior:
     remarks = [*fitted.remarks]
     outside = source_outside(operator, residuals) if reduced > MISFIT else None
     if reduced > MISFIT:
-        remarks.insert(0, _misfit(reduced, outside))
+        remarks.insert(0, _misfit(reduced, outside, bool(problem.sky.gains)))
     remarks += [outside] if outside else []
     frequencies = np.concatenate([part.chan_freq for part in parts])
     low = min(float((part.chan_freq - 0.5 * part.chan_width).min()) for part in parts)
@@ -241,10 +241,17 @@ def _result(problem: ImageProblem, fitted: FittedImage) -> ImagePosterior:
     )
 
 
-def _misfit(reduced: float, outside: str | None) -> str:
+def _misfit(reduced: float, outside: str | None, has_gains: bool) -> str:
+    """The line of an image that does not fit."""
+    line = f"THE IMAGE DOES NOT FIT: chi2/dof is {reduced:.3g}, 1 is expected"
     if outside:
-        return f"THE IMAGE DOES NOT FIT: chi2/2N is {reduced:.3g}, 1 is expected; the next line says why"
+        return f"{line}; another line says why"
+    if has_gains:
+        return (
+            f"{line}. The gains of [gain] do not explain it: shorten `per`, add amplitude or phase, state "
+            "errors of baselines ([noise] systematic), or make the image larger"
+        )
     return (
-        f"THE IMAGE DOES NOT FIT: chi2/2N is {reduced:.3g}, 1 is expected. Errors of gains are the usual "
-        "cause: add [gain] with priors to the model, or make the image larger"
+        f"{line}. The usual causes are errors of gains (add [gain] with priors to the model), bright points "
+        "between pixels (give a smaller cell, or add them as [[source]]), and an image that is too small"
     )

@@ -59,9 +59,9 @@ class Starlet(Regulariser):
         x = sum over j of phi_j * (z_j / sigma_j),   z >= 0,   penalty = sum of z
 
     phi_j are the scaling functions of the starlet transform (a point, then B3 splines of twice the width
-    each), of unit sum, and sigma_j is the noise of the gradient of chi2/2 with respect to a blob. A blob
-    enters only if the data want it by more than `strength` sigma: as multi-scale CLEAN with that threshold,
-    of which this is the convex form (Starck & Fadili 2007; Cornwell 2008).
+    each), of unit sum, half their width apart. sigma_j is the noise of the gradient of chi2/2 with respect to
+    a blob. A blob enters only if its gradient exceeds `strength` sigma: as multi-scale CLEAN with
+    that threshold, of which this is the convex form (Starck & Fadili 2007; Cornwell 2008).
 
     Parameters
     ----------
@@ -84,25 +84,34 @@ class Starlet(Regulariser):
             both = 2.0 * power.sum() - power[:, 0].sum() - power[:, -1].sum()
             sigma.append(np.sqrt(max(both, 1e-300) / (2 * n) ** 2))
         self.sigma = np.array(sigma)
+        # Blobs lie as far apart as half their width: closer ones are sums of these.
+        self._strides = [max(1, 1 << (j - 1)) if j else 1 for j in range(self.n_scale)]
+        self._ends = np.cumsum([0, *((-(-n // stride)) ** 2 for stride in self._strides)])
 
     def start(self, dirty: Array) -> Array:
-        return np.zeros((self.n_scale, *dirty.shape))
+        return np.zeros(self._ends[-1])
 
     def image(self, z: Array) -> Array:
-        x = np.zeros(z.shape[1:])
+        x = np.zeros((self._n, self._n))
         for j in range(self.n_scale - 1, -1, -1):
-            x = z[j] / self.sigma[j] + (x if j == self.n_scale - 1 else _smooth(x, 1 << j))
+            x[:: self._strides[j], :: self._strides[j]] += self._plane(z, j) / self.sigma[j]
+            x = _smooth(x, 1 << (j - 1)) if j else x
         return x
 
     def pull(self, z: Array, gradient: Array) -> Array:
         out = np.empty_like(z)
         for j in range(self.n_scale):
-            gradient = gradient if j == 0 else _smooth(gradient, 1 << (j - 1))
-            out[j] = gradient / self.sigma[j]
+            gradient = _smooth(gradient, 1 << (j - 1)) if j else gradient
+            self._plane(out, j)[:] = gradient[:: self._strides[j], :: self._strides[j]] / self.sigma[j]
         return out
 
     def penalty(self, z: Array) -> tuple[float, Array]:
         return float(z.sum()), np.ones_like(z)
+
+    def _plane(self, z: Array, j: int) -> Array:
+        """Fluxes of the blobs of a size, a view."""
+        side = -(-self._n // self._strides[j])
+        return z[self._ends[j] : self._ends[j + 1]].reshape(side, side)
 
 
 class Entropy(Regulariser):
@@ -121,7 +130,7 @@ class Entropy(Regulariser):
 
     def __init__(self, flux: float, n: int, unit: float) -> None:
         self._m, self._unit = flux / n**2, unit
-        self.strongest, self.weakest = 1e2, 1e-3
+        self.strongest, self.weakest = 1e2, 0.1
 
     def start(self, dirty: Array) -> Array:
         return np.zeros(dirty.shape)
@@ -150,7 +159,7 @@ class TotalVariation(Regulariser):
 
     def __init__(self, scale: float, unit: float) -> None:
         self._scale, self._unit = scale, unit
-        self.strongest, self.weakest = 1e2, 1e-3
+        self.strongest, self.weakest = 1e2, 0.1
 
     def start(self, dirty: Array) -> Array:
         return np.zeros(dirty.shape)

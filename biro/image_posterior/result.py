@@ -246,7 +246,8 @@ class ImagePosterior(Printed):
         ]
         if len(self.chi2) > 1:
             pairs = zip(self.labels, self.reduced_chi2, self.n_data, strict=True)
-            lines += [f"    {label:<12}{value:.4g} of {n}" for label, value, n in pairs]
+            width = max(len(label) for label in self.labels) + 2
+            lines += [f"    {label:<{width}}{value:.4g} of {n}" for label, value, n in pairs]
         plane = self.residual[0]
         unit = unit_for([float(np.abs(plane).max())], FLUXES)
         lines.append(

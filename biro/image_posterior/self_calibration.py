@@ -9,31 +9,40 @@ from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.ndimage import gaussian_filter
 
 from biro.calibration.solving import gains_of_model
 from biro.display.formatting import check_names
 from biro.errors import InputError
 from biro.image_posterior.operator import ImageOperator, Vis, with_data
 from biro.image_posterior.problem import FittedImage, ImageProblem
+from biro.image_posterior.regularisers import Starlet
 from biro.image_posterior.smooth import FluxPrior, SmoothMap, smooth_map
-from biro.models import Fixed, ImagePrior, Normal
+from biro.models import Fixed, Gain, ImagePrior, Normal
 from biro.models.choices import Regularisation
 from biro.models.components.antenna_terms.per_segment import PerSegment
 from biro.models.quantities import units
 from biro.observation.weighting import with_systematic
+from rime_kernels.gain_solving.unknowns import Mode
 
 log = logging.getLogger(__name__)
 
 Array = NDArray[np.float64]
+Step = tuple[Mode, str | float]
+"""What is solved for, and its interval."""
 
 N_CYCLE, N_SHALLOW = 5, 5
 """Cycles of self-calibration at most, and those of bright structures alone before them."""
 FALLS = 0.01
 """Self-calibration ends where chi2 falls by a smaller share."""
-NARROW, WIDE = 2.5, 8.0
-"""Sigma of the blobs that cycles start from: pixels (half a beam), and the part of the field."""
-USEFUL = 0.5
-"""A map of data as measured is a start where chi2 is below this share of that of no image."""
+NARROW, WIDE = 5.0, 0.5
+"""Diameters of the discs that cycles start from: pixels (a beam), and a part of the field."""
+N_NOISE, LESS = 6, 0.95
+"""Corrections of the noise at most, and the ratio of residuals to noise below which there is one."""
+CLOSE, ALIKE, BLUR = 1.1, 0.8, 2.0
+"""Other images count with chi2 up to this ratio, and below this correlation, smoothed to BLUR pixels."""
+USEFUL, CALIBRATED = 0.5, 1e-3
+"""Share of chi2 that a map of data as measured leaves: a start below the first, alone below the other."""
 FLUX_ERROR = 0.01
 """Relative error of a flux that is a number."""
 
@@ -57,22 +66,13 @@ def fit_smooth(problem: ImageProblem) -> FittedImage:
     shared["show"] = problem.progress
     name = _regularisation(problem)
     made = smooth_map(problem.operator, name, **shared)
-    operator, n_free = _with_systematic(problem, made.image), 0
+    problem, made, shared = _with_less_noise(problem, made, shared)
+    operator = _with_systematic(problem, made.image)
     if operator is not problem.operator and not problem.sky.gains:
         made = smooth_map(operator, name, start=made, **shared)
-    facts: dict[str, Any] = {}
     if problem.sky.gains:
-        made, operator, facts, n_free = _self_calibrated(
-            problem, made, shared, options.get("n_cycle", N_CYCLE)
-        )
-    facts |= {"strength": made.strength, "regularisation": name, "chi2_by_cycle": list(made.chi2)}
-    return FittedImage(
-        samples=made.image[None, None],
-        is_map=True,
-        operator=operator,
-        facts=facts,
-        n_free=n_free,
-    )
+        return _self_calibrated(problem, made, shared, options.get("n_cycle", N_CYCLE))
+    return _fitted(problem, made, operator, {})
 
 
 def _regularisation(problem: ImageProblem) -> Regularisation:
@@ -113,24 +113,83 @@ def _model_of(problem: ImageProblem, image: Array) -> list[Vis]:
 
 def _self_calibrated(
     problem: ImageProblem, made: SmoothMap, shared: dict[str, Any], n_cycle: int
-) -> tuple[SmoothMap, ImageOperator, dict[str, Any], int]:
-    """The map, data with gains taken out, figures, and the real numbers of gains, of the best cycle.
+) -> FittedImage:
+    """The map of the start that fits best, with data that have the gains taken out.
 
-    Cycles start from blobs in the middle, of the size of the beam and of a third of the field, and from the
-    map of the data as measured where it is something: phases that are not calibrated make nothing.
-    Gains of the first cycles are phases.
+    Cycles start from discs in the middle, of the size of the beam and of half the field, and from the map of
+    the data as measured where it is something; from that alone where it explains nearly all. Gains of the
+    first cycles are phases.
     """
-    starts = [_blob(problem, made, sigma) for sigma in (NARROW, problem.operator.field.size / WIDE)]
-    if made.chi2[-1] < USEFUL * sum(problem.operator.chi2([0.0 * vis for vis in problem.operator.data])):
-        starts.append(made.image)
+    starts = [_disc(problem, made, width) for width in (NARROW, WIDE * problem.operator.field.size)]
+    nothing = sum(problem.operator.chi2([0.0 * vis for vis in problem.operator.data]))
+    left = made.chi2[-1] * problem.noise**2 / nothing
+    if left < USEFUL:
+        starts = [made.image] if left < CALIBRATED else [*starts, made.image]
     ends = [_cycles(problem, start, shared, n_cycle) for start in starts]
     best = min(ends, key=lambda end: end[0].chi2[-1])
-    facts = {"self_calibration": [chi2 for chi2 in best[3]], "n_gain": best[2]}
-    return best[0], best[1], facts, best[2]
+    facts: dict[str, Any] = {
+        "self_calibration": best[3],
+        "n_gain": best[2],
+        "chi2_by_start": [end[0].chi2[-1] for end in ends],
+    }
+    fitted = _fitted(problem, best[0], best[1], facts)
+    return replace(fitted, n_free=best[2], remarks=_other_images(best[0], [end[0] for end in ends]))
 
 
-def _blob(problem: ImageProblem, made: SmoothMap, sigma: float) -> Array:
-    """A Gaussian in the middle, sigma in pixels, with the flux of the prior or of short baselines."""
+def _with_less_noise(
+    problem: ImageProblem, made: SmoothMap, shared: dict[str, Any]
+) -> tuple[ImageProblem, SmoothMap, dict[str, Any]]:
+    """The problem with the noise that the residuals have, and its map, where that is less than measured.
+
+    Differences of times are an upper limit of the noise where the sky turns between them. A number in the
+    model stays.
+    """
+    if isinstance(problem.sky.noise.factor, Fixed):
+        return problem, made, shared
+    n = 2 * sum(problem.operator.n_data)
+    for _ in range(N_NOISE):
+        n_used = int(np.count_nonzero(made.variables)) if isinstance(made.regulariser, Starlet) else 0
+        ratio = float(np.sqrt(made.chi2[-1] / (n - min(n_used, n // 2))))
+        if ratio > LESS:
+            break
+        problem = replace(problem, noise=problem.noise * ratio)
+        shared = shared | {"noise": problem.noise}
+        made = smooth_map(problem.operator, _regularisation(problem), **shared)
+    return problem, made, shared
+
+
+def _fitted(
+    problem: ImageProblem, made: SmoothMap, operator: ImageOperator, facts: dict[str, Any]
+) -> FittedImage:
+    about = {"strength": made.strength, "regularisation": _regularisation(problem)}
+    facts = facts | about | {"chi2_by_cycle": list(made.chi2)}
+    return FittedImage(
+        samples=made.image[None, None], is_map=True, operator=operator, facts=facts, noise=problem.noise
+    )
+
+
+def _other_images(best: SmoothMap, maps: Sequence[SmoothMap]) -> tuple[str, ...]:
+    """A line where another start ended in another image that fits about as well."""
+    alike = [_likeness(best.image, other.image) for other in maps if other.chi2[-1] < CLOSE * best.chi2[-1]]
+    if min(alike) > ALIKE:
+        return ()
+    return (
+        "SEVERAL IMAGES FIT: another start of self-calibration ended in an image whose correlation with this "
+        f"one is {min(alike):.2g}, with chi2 within {100.0 * (CLOSE - 1.0):.0f} %. Narrow the field, give "
+        "the flux, or fit samples",
+    )
+
+
+def _likeness(one: Array, other: Array) -> float:
+    """The largest correlation of two images over all shifts, smoothed to about a beam."""
+    pair = [np.fft.fft2(gaussian_filter(image, BLUR, mode="constant")) for image in (one, other)]
+    power = np.sqrt([float((np.abs(each) ** 2).sum()) for each in pair]).prod()
+    both = np.fft.ifft2(pair[0] * pair[1].conj()).real.max() * one.size
+    return float(both / power) if power > 0.0 else 0.0
+
+
+def _disc(problem: ImageProblem, made: SmoothMap, width: float) -> Array:
+    """A disc in the middle, its diameter in pixels, with the flux of the prior or of short baselines."""
     operator = problem.operator
     n, flux = operator.field.size, _flux(problem.prior)
     if flux is None:
@@ -146,8 +205,8 @@ def _blob(problem: ImageProblem, made: SmoothMap, sigma: float) -> Array:
     else:
         total = flux.mean
     y, x = np.indices((n, n)) - n // 2
-    blob = np.exp(-0.5 * (x**2 + y**2) / sigma**2)
-    return np.asarray(total * blob / blob.sum())
+    disc = 1.0 / (1.0 + np.exp(2.0 * (np.hypot(x, y) - 0.5 * width)))  # an edge of a pixel
+    return np.asarray(total * disc / disc.sum())
 
 
 def _cycles(
@@ -157,7 +216,8 @@ def _cycles(
 
     The first maps are of the brightest structures alone, so that gains do not fit to what wrong gains made.
     """
-    mode, interval = _gains_asked(problem)
+    steps = _gains_asked(problem)
+    phases: list[Step] = [("phase", interval) for mode, interval in steps if mode != "amplitude"]
     shared = shared | {"show": False}
     history: list[float] = []
     made: SmoothMap | None = None
@@ -165,8 +225,7 @@ def _cycles(
     for cycle in range(n_cycle + N_SHALLOW):
         model = _model_of(problem, image)
         is_first = cycle < N_SHALLOW
-        phases = is_first and mode != "amplitude"
-        operator, n_free = _without_gains(problem, model, "phase" if phases else mode, interval)
+        operator, n_free = _without_gains(problem, model, phases if is_first and phases else steps)
         if is_first:
             shallow = shallow or list(_strengths(operator, problem.noise))
             given = shared | {"strength": shallow[cycle], "n_cycle": 1}
@@ -190,42 +249,48 @@ def _strengths(operator: ImageOperator, noise: float) -> Array:
 
 
 def _without_gains(
-    problem: ImageProblem, model: Sequence[Vis], mode: Any, interval: str | float
+    problem: ImageProblem, model: Sequence[Vis], steps: Sequence[Step]
 ) -> tuple[ImageOperator, int]:
     """The operator with gains taken out of the data, which make a model fit; and the number of gains."""
     observation = with_systematic(problem.observation, problem.sky.noise.fixed_fraction, model)
-    predicted = zip(observation.partitions, model, strict=True)
-    of_model = replace(
-        observation, partitions=tuple(replace(part, vis=vis) for part, vis in predicted), column="MODEL_DATA"
-    )
-    solved = gains_of_model(observation, of_model, interval=interval, mode=mode)
-    weights = [
-        part.weight * factor * solved.factor(i)[1]
-        for i, (part, factor) in enumerate(zip(observation.partitions, solved.weight_factors(), strict=True))
-    ]
-    data = [vis - beside for vis, beside in zip(solved.corrected(), problem.components, strict=True)]
-    n_free = sum(int(window.n_free.sum()) for window in solved.windows)
-    return with_data(problem.operator, data, weights), n_free
-
-
-def _gains_asked(problem: ImageProblem) -> tuple[str, str | float]:
-    """What is solved for and how long it lasts, by the priors of the model's gains."""
-    found: dict[str, PerSegment] = {}
-    for gain in problem.sky.gains:
-        for key in ("amplitude", "phase", "delay", "rate"):
-            value = getattr(gain, key)
-            given = value if isinstance(value, PerSegment) else None
-            if given is not None:
-                found[key] = given
-    if not found or {"delay", "rate"} & set(found):
-        raise InputError(
-            'prior = "smooth" solves for gains of amplitude and phase with priors of both feeds; write '
-            '[gain] phase = { prior = "uniform", low = "-180 deg", high = "180 deg", per = "scan" }'
+    n_free = 0
+    for mode, interval in steps:
+        pairs = zip(observation.partitions, model, strict=True)
+        of_model = replace(
+            observation, partitions=tuple(replace(part, vis=vis) for part, vis in pairs), column="MODEL_DATA"
         )
-    mode = "complex" if len(found) == 2 else next(iter(found))
-    return mode, min((segment.time for segment in found.values()), key=_length)
+        solved = gains_of_model(observation, of_model, interval=interval, mode=mode)
+        n_free += sum(int(window.n_free.sum()) for window in solved.windows)
+        corrected = zip(observation.partitions, solved.corrected(), solved.weight_factors(), strict=True)
+        observation = replace(
+            observation,
+            partitions=tuple(
+                replace(part, vis=vis, weight=part.weight * factor * solved.factor(i)[1])
+                for i, (part, vis, factor) in enumerate(corrected)
+            ),
+        )
+    pairs = zip(observation.partitions, problem.components, strict=True)
+    data = [part.vis - beside for part, beside in pairs]
+    return with_data(problem.operator, data, [part.weight for part in observation.partitions]), n_free
 
 
-def _length(time: str | float) -> float:
-    """About how long a segment is, s, to compare segments."""
-    return time if isinstance(time, float) else {"integration": 0.0, "scan": 1e4}.get(time, 1e9)
+def _gains_asked(problem: ImageProblem) -> list[Step]:
+    """What is solved for and how long it lasts, by the priors of the model's gains: phases first."""
+    found: dict[Mode, str | float] = {}
+    for gain in problem.sky.gains:
+        if gain.delay is not None or gain.rate is not None or not _has_prior(gain):
+            raise InputError(
+                'prior = "smooth" solves for gains of amplitude and phase that both feeds share; write '
+                '[gain] phase = { prior = "uniform", low = "-180 deg", high = "180 deg", per = "scan" }'
+            )
+        modes: tuple[Mode, Mode] = ("phase", "amplitude")
+        found |= {
+            mode: getattr(gain, mode).time for mode in modes if isinstance(getattr(gain, mode), PerSegment)
+        }
+    if len(set(found.values())) == 1 and len(found) == 2:
+        return [("complex", found["phase"])]
+    return [(mode, found[mode]) for mode in ("phase", "amplitude") if mode in found]
+
+
+def _has_prior(gain: Gain) -> bool:
+    return isinstance(gain.phase, PerSegment) or isinstance(gain.amplitude, PerSegment)

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from astropy.io import fits
 from numpy.typing import NDArray
+from scipy.ndimage import gaussian_filter
 from typer.testing import CliRunner
 
 import biro
@@ -230,6 +232,27 @@ def test_the_fast_map_fits_to_the_noise_and_finds_the_truth(
     assert np.abs(residual).max() < 6.0 * sigma
 
 
+def test_a_radio_galaxy_is_recovered(operator: ImageOperator, data_dir: Path) -> None:
+    with fits.open(data_dir / "3c353_truth_512.fits") as hdus:
+        pixels = np.asarray(hdus[0].data, np.float64).squeeze()
+    truth = pixels.reshape(SIZE, 512 // SIZE, SIZE, 512 // SIZE).sum(axis=(1, 3))
+    truth *= 20.0 / truth.sum()
+    found = smooth_map(with_truth(operator, truth), show=False)
+    assert found.reached
+    beam = 3.4 / 2.355  # FWHM of 17 arcsec in pixels of 5 arcsec, as sigma
+    seen, expected = (gaussian_filter(image, beam, mode="constant") for image in (found.image, truth))
+    # Noise of 0.013 Jy/beam against peaks of 1 Jy/beam; the strength leaves residuals of a few times that.
+    assert np.linalg.norm(seen - expected) < 0.05 * np.linalg.norm(expected)
+
+
+def test_noise_that_differences_of_times_exceed_is_that_of_the_residuals() -> None:
+    sky = replace(diffuse(), noise=Noise())
+    made = biro.fit_image(simulated(sky_of_points()), sky, backend="cpu", progress=False)
+    # In an hour the sky turns: differences are several times the noise. 1404 visibilities give 2 %, and the
+    # strength of the prior leaves some of the sources in the residuals.
+    assert made.noise == pytest.approx(1.0, abs=0.1)
+
+
 def test_a_known_flux_enters(operator: ImageOperator) -> None:
     data = with_truth(operator, blob())
     found = smooth_map(data, flux=FluxPrior(5.3, 1e-4), show=False)
@@ -379,6 +402,7 @@ def test_gains_are_solved_between_cycles() -> None:
     assert made.flux.flux == pytest.approx(4.0, abs=0.05)
     assert made.mean[0].max() == pytest.approx(3.0, abs=0.3)
     assert made.total_chi2 < 1.05
+    assert not made.remarks
 
 
 @pytest.mark.parametrize(
