@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from biro.display.formatting import check_names
 from biro.errors import InputError
 from biro.files.json_value import JsonValue
-from biro.image_posterior.fit import FittedImage, ImageProblem
 from biro.image_posterior.jax_room import double_precision
 from biro.image_posterior.operator import ImageOperator, Vis, with_data
+from biro.image_posterior.problem import FittedImage, ImageProblem
 from biro.image_posterior.self_calibration import fit_smooth
 from biro.models import Fixed
 from biro.models.quantities import units
@@ -55,7 +55,7 @@ def fit_sampled(problem: ImageProblem) -> FittedImage:
     with double_precision():
         settings = _settings(problem)
         began = time.monotonic()
-        start = fit_smooth(replace(problem, options={}))
+        start = fit_smooth(_for_fast_map(problem))
         image = np.maximum(start.samples[0, 0], 0.0)
         prior = _prior(problem, image)
         model = _model(problem, prior)
@@ -64,6 +64,13 @@ def fit_sampled(problem: ImageProblem) -> FittedImage:
         _tell(_plan(problem, model, settings))
         draws = _sampled(problem, model, settings, _start(problem, model, start.operator, image))
         return _result(problem, model, draws, time.monotonic() - began)
+
+
+def _for_fast_map(problem: ImageProblem) -> ImageProblem:
+    """The problem as the fast map takes it: no options, and a flux with a normal prior."""
+    flux, sd = _flux(problem.prior.flux)
+    given = None if flux is None else Normal(flux, sd * flux, "Jy")
+    return replace(problem, options={}, prior=replace(problem.prior, flux=given))
 
 
 def _settings(problem: ImageProblem) -> Settings:
@@ -146,14 +153,14 @@ def _start(problem: ImageProblem, model: AnyModel, calibrated: ImageOperator, im
 
 def _sampled(problem: ImageProblem, model: AnyModel, settings: Settings, start: Array) -> Draws:
     from biro.image_posterior.variational import sample
+    from biro.image_posterior.visibility_model import VisibilityModel
 
     checkpoint: Path | None = None
     if problem.run_dir is not None:
         problem.run_dir.mkdir(parents=True, exist_ok=True)
         checkpoint = problem.run_dir / CHECKPOINT
-    between = None
-    if model.is_convolved:
-        between = model.major_cycle
+    between = None if isinstance(model, VisibilityModel) else model.major_cycle
+    if between is not None:
         between(start)
     draws = sample(model, start, settings, checkpoint=checkpoint, tell=_tell, between=between)
     if checkpoint is not None:
@@ -210,9 +217,11 @@ def _result(problem: ImageProblem, model: AnyModel, draws: Draws, seconds: float
             "factor_sd": float(np.std(factor)),
             "systematic": float(np.mean(fraction)),
         }
-    operator = problem.operator
+    operator, n_free = _with_noise(problem, model, states), 0
     if model.gains is not None:
-        operator = _calibrated(problem, model, states)
+        operator = _calibrated(problem, model, states, operator)
+        # What the data determine of each number is what its variance has lost against the prior, 1.
+        n_free = round(float(np.sum(1.0 - np.clip(np.var(states[:, model.at.gains], axis=0), 0.0, 1.0))))
         arrays["gain_coordinates"] = np.asarray(
             jax.vmap(lambda xi: model.gains.coordinates(xi[model.at.gains]))(states)
         )
@@ -226,10 +235,25 @@ def _result(problem: ImageProblem, model: AnyModel, draws: Draws, seconds: float
         facts=facts,
         arrays=arrays,
         noise=noise,
+        n_free=n_free,
     )
 
 
-def _calibrated(problem: ImageProblem, model: AnyModel, states: Any) -> ImageOperator:
+def _with_noise(problem: ImageProblem, model: AnyModel, states: Any) -> ImageOperator:
+    """The operator with the systematic error of the mean state in its weights."""
+    if model.noise is None:
+        return problem.operator
+    mean = np.mean(np.asarray(states), axis=0)
+    numbers = mean[model.at.noise]
+    scale = np.asarray(model.noise.scale(numbers, model.visibilities(mean)))[0]
+    ratio = model.used.put(model.noise.factor_of_samples(numbers) / scale)
+    weights = [weight * own**2 for weight, own in zip(problem.operator.weights, ratio, strict=True)]
+    return with_data(problem.operator, problem.operator.data, weights)
+
+
+def _calibrated(
+    problem: ImageProblem, model: AnyModel, states: Any, operator: ImageOperator
+) -> ImageOperator:
     """The data with the gains of the mean state taken out, and without the components."""
     assert model.gains is not None
     log_amplitude, phase = model.gains.factors(np.mean(np.asarray(states), axis=0)[model.at.gains])
@@ -237,7 +261,7 @@ def _calibrated(problem: ImageProblem, model: AnyModel, states: Any) -> ImageOpe
     products = model.used.put(np.broadcast_to(factor, (model.n_data,)))
     data, weights = [], []
     for part, product, beside, weight in zip(
-        problem.observation.partitions, products, problem.components, problem.operator.weights, strict=True
+        problem.observation.partitions, products, problem.components, operator.weights, strict=True
     ):
         safe = np.where(product == 0.0, 1.0, product)
         data.append(np.asarray(part.vis / safe - beside))

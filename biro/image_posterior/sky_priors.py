@@ -36,10 +36,13 @@ class SkyPrior(Protocol):
         How many numbers.
     lines : tuple of str
         What was assumed, for a user.
+    wavenumbers : float64 (n_k,)
+        Of the spectrum, cycles per width of the image; none where the prior has no spectrum.
     """
 
     n: int
     lines: tuple[str, ...]
+    wavenumbers: Array
 
     def image(self, xi: Any) -> Any:
         """Brightness (N, N), Jy/pixel, of numbers (n,)."""
@@ -115,7 +118,7 @@ class CorrelatedField:
         self._log_flux, self._flux_sd = float(np.log(flux)), flux_sd
         self.wavenumbers = np.asarray(self._field.target_grids[0].harmonic_grid.mode_lengths)[1:]
         self._amplitude = maker.amplitude
-        self.lines = (
+        self.lines: tuple[str, ...] = (
             f"log-normal correlated field: flux {flux:.3g} Jy times e^(+-{flux_sd:.2g}), sd of ln I "
             f"{numbers.fluctuations[0]:g} +- {numbers.fluctuations[1]:g}, slope of its power spectrum "
             f"{numbers.slope[0]:g} +- {numbers.slope[1]:g}",
@@ -160,8 +163,9 @@ class Pixels:
 
     def __init__(self, size: int, flux: float, dark: float = 0.02) -> None:
         self.n, self._size = size * size, size
+        self.wavenumbers = np.zeros(0)
         self._scale = float(np.log(2.0)) * dark * flux / size**2
-        self.lines = (
+        self.lines: tuple[str, ...] = (
             f"independent pixels, inverse-gamma with exponent 1 and median {dark * flux / size**2:.3g} "
             "Jy/pixel",
         )
@@ -177,7 +181,8 @@ class Pixels:
     def numbers(self, image: Array) -> Array:
         """Numbers (n,) of an image near this one."""
         log_cumulative = -self._scale / np.maximum(image, _FAINT * image.max())
-        return np.clip(special.ndtri_exp(log_cumulative).ravel(), -_LARGEST, _LARGEST)
+        found = np.clip(special.ndtri_exp(log_cumulative).ravel(), -_LARGEST, _LARGEST)
+        return np.asarray(found)
 
 
 def _log_cumulative(xi: Any) -> Any:

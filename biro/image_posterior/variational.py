@@ -65,6 +65,8 @@ class Settings:
         Steps of conjugate gradients for a sample.
     bending : int
         Steps of Newton's method that bend a sample.
+    energy : float
+        Energy below which a step of Newton's method is the last.
     """
 
     method: Method = "geovi"
@@ -76,6 +78,7 @@ class Settings:
     cg: int = 60
     sampling: int = 200
     bending: int = 5
+    energy: float = 0.02
 
     def __post_init__(self) -> None:
         if self.n_samples < 2 or self.n_samples % 2:
@@ -180,7 +183,8 @@ def _of_all(likelihood: Any, visibilities: Callable[[Any], Any], points: Any) ->
         residual = jax.tree_util.tree_leaves(likelihood.normalized_residual(xi))
         return sum(jnp.sum(part**2) for part in residual), visibilities(xi)
 
-    return jax.vmap(of_one)(points)
+    found: tuple[Any, Any] = jax.vmap(of_one)(points)
+    return found
 
 
 class _State:
@@ -210,7 +214,7 @@ class _State:
         is_map = settings.method == "map" or self.number == 0
         samples = self._without_spread() if is_map else self._sampled(key, settings.n_pairs)
         steps = settings.newton * (2 if is_map else 1)
-        limits = {"maxiter": steps, "absdelta": 0.1, "cg_kwargs": {"maxiter": settings.cg}}
+        limits = {"maxiter": steps, "absdelta": settings.energy, "cg_kwargs": {"maxiter": settings.cg}}
         found = self._vi.kl_minimize(samples, minimize_kwargs=limits)
         mean, about = np.asarray(found.x), samples.at(found.x).samples
         chi2, moved = self._compare(mean, np.asarray(about), is_map)
