@@ -157,7 +157,8 @@ def main() -> int:
     parser.add_argument("--iterations", type=int, default=16)
     args = parser.parse_args()
     if args.quick:
-        args.skies, args.size, args.coverage, args.samples, args.iterations = 1, 16, ["EHT"], 8, 5
+        args.skies, args.size, args.coverage, args.samples, args.iterations = 1, 16, ["EHT"], 4, 2
+        args.method = "mgvi"
     settings = {"method": args.method, "n_samples": args.samples, "n_iterations": args.iterations}
     lines, path = [], output_path(args, "image_posterior", f"{machine_slug(machine('cpu'))}.json")
     with double_precision():

@@ -75,7 +75,7 @@ class Settings:
     seed: int = 1
     n_pairs: int = 3
     newton: int = 10
-    cg: int = 60
+    cg: int = 150
     sampling: int = 200
     bending: int = 5
     energy: float = 0.02
@@ -214,7 +214,7 @@ class _State:
         is_map = settings.method == "map" or self.number == 0
         samples = self._without_spread() if is_map else self._sampled(key, settings.n_pairs)
         steps = settings.newton * (2 if is_map else 1)
-        limits = {"maxiter": steps, "absdelta": settings.energy, "cg_kwargs": {"maxiter": settings.cg}}
+        limits = {"maxiter": steps, "absdelta": settings.energy, "cg_kwargs": self._gradients}
         found = self._vi.kl_minimize(samples, minimize_kwargs=limits)
         mean, about = np.asarray(found.x), samples.at(found.x).samples
         chi2, moved = self._compare(mean, np.asarray(about), is_map)
@@ -225,6 +225,11 @@ class _State:
         self.draws.iterations.append(made)
         self._judge(moved)
         return made
+
+    @property
+    def _gradients(self) -> dict[str, float]:
+        """How far conjugate gradients go: by energy, for a norm of residuals ends where weak data still pull."""
+        return {"maxiter": self.settings.cg, "absdelta": self.settings.energy / 200.0, "resnorm": 0.0}
 
     def _without_spread(self) -> Any:
         """Samples that all are the mean: MAP, in the compiled functions of the iterations that follow."""
