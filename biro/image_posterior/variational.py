@@ -228,7 +228,7 @@ class _State:
 
     @property
     def _gradients(self) -> dict[str, float]:
-        """How far conjugate gradients go: by energy, for a norm of residuals ends where weak data still pull."""
+        """How far conjugate gradients go: by energy, as residuals are small where weak data still pull."""
         return {"maxiter": self.settings.cg, "absdelta": self.settings.energy / 200.0, "resnorm": 0.0}
 
     def _without_spread(self) -> Any:
