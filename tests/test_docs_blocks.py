@@ -178,7 +178,9 @@ def quick(arguments: list[str]) -> list[str]:
         options = ["--no-pictures"]
         usual = "dynesty" if "--compare" in arguments else "emcee"
         sampler = arguments[arguments.index("--sampler") + 1] if "--sampler" in arguments else usual
-        for name, value in files_of_pages.SAMPLERS[sampler].items():
+        models = [word for word in arguments if word.endswith(".toml") and Path(word).exists()]
+        has_sampler = not any(biro.read_model(model).image_priors for model in models)
+        for name, value in files_of_pages.SAMPLERS[sampler].items() if has_sampler else ():
             options += ["--set", f"{name}={value}"]
     return [*arguments, *QUICK.get(command, []), *options]
 

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.display.formatting import FLUXES, Printed, unit_for
 from biro.errors import InputError
+from biro.files.json_value import JsonValue
 from biro.image_posterior.field import ImageField
 from biro.models import ModelError
 from biro.models.components.direction import parse_direction, radec_to_lm
@@ -123,6 +125,52 @@ class Region:
             return value * units.factor(unit or "deg", units.ANGLE)
         except ModelError as error:
             raise InputError(f"region {self.text!r}: {error}") from None
+
+
+@dataclass(frozen=True)
+class RegionFlux(Printed):
+    """The flux of a region.
+
+    Attributes
+    ----------
+    text : str
+        The region as it was written.
+    flux : float, Jy
+        Mean over samples, or that of the one image.
+    error : float or None, Jy
+        Standard deviation over samples; None for an image without samples.
+    samples : float64 (n_sample,), Jy
+    n_pixel : float
+        Pixels inside, parts of pixels included.
+    peak : float, Jy/pixel
+    """
+
+    text: str
+    flux: float
+    error: float | None
+    samples: Array
+    n_pixel: float
+    peak: float
+
+    def __str__(self) -> str:
+        unit = unit_for([self.flux, self.error or 0.0], FLUXES)
+        about = f"{self.text}: {self.n_pixel:.4g} pixels"
+        if self.error is None:
+            return (
+                f"{about}, {unit.text(self.flux, 4)} {unit.name}, without an error: there is the most "
+                'probable image alone. Fit with prior = "correlated-field" for errors'
+            )
+        return f"{about}, {unit.text(self.flux, 4)} +- {unit.text(self.error, 2)} {unit.name}"
+
+    def to_dict(self) -> dict[str, JsonValue]:
+        """Figures for JSON, in Jy."""
+        return {
+            "region": self.text,
+            "flux": self.flux,
+            "error": self.error,
+            "n_pixel": self.n_pixel,
+            "samples": [float(value) for value in self.samples],
+        }
 
 
 def parse_region(text: str) -> Region:

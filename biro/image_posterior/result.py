@@ -22,7 +22,7 @@ from biro.files.atomic import write_atomic, write_figure
 from biro.files.json_value import JsonValue
 from biro.files.npz import read_npz, reading
 from biro.image_posterior.field import ImageField
-from biro.image_posterior.region import Region, parse_region
+from biro.image_posterior.region import Region, RegionFlux, parse_region
 from biro.imaging.fits import write_image
 from biro.imaging.fits_header import Cards, FitsAxis, celestial_axes, image_cards, stokes_axis
 from biro.imaging.psf import RestoringBeam
@@ -39,52 +39,6 @@ _VERSION = 1
 _STOKES = "IQUV"
 MISFIT = 1.2
 """Reduced chi2, over that of the noise, from which on an image does not fit."""
-
-
-@dataclass(frozen=True)
-class RegionFlux(Printed):
-    """The flux of a region.
-
-    Attributes
-    ----------
-    text : str
-        The region as it was written.
-    flux : float, Jy
-        Mean over samples, or that of the one image.
-    error : float or None, Jy
-        Standard deviation over samples; None for an image without samples.
-    samples : float64 (n_sample,), Jy
-    n_pixel : float
-        Pixels inside, parts of pixels included.
-    peak : float, Jy/pixel
-    """
-
-    text: str
-    flux: float
-    error: float | None
-    samples: Array
-    n_pixel: float
-    peak: float
-
-    def __str__(self) -> str:
-        unit = unit_for([self.flux, self.error or 0.0], FLUXES)
-        about = f"{self.text}: {self.n_pixel:.4g} pixels"
-        if self.error is None:
-            return (
-                f"{about}, {unit.text(self.flux, 4)} {unit.name}, without an error: there is the most "
-                'probable image alone. Fit with prior = "correlated-field" for errors'
-            )
-        return f"{about}, {unit.text(self.flux, 4)} +- {unit.text(self.error, 2)} {unit.name}"
-
-    def to_dict(self) -> dict[str, JsonValue]:
-        """Figures for JSON, in Jy."""
-        return {
-            "region": self.text,
-            "flux": self.flux,
-            "error": self.error,
-            "n_pixel": self.n_pixel,
-            "samples": [float(value) for value in self.samples],
-        }
 
 
 @dataclass(frozen=True, eq=False, repr=False)
