@@ -183,14 +183,13 @@ def _engine(problem: ImageProblem) -> FittedImage:
     """The image by the engine of its prior."""
     if problem.prior.is_sampled:
         try:
-            from biro.image_posterior.sampled import fit_sampled  # type: ignore[import-not-found]
+            from biro.image_posterior.sampled import fit_sampled
         except ModuleNotFoundError as error:
             raise InputError(
                 f'prior = "{problem.prior.prior}" needs {error.name}; pip install "biro-rime[images]", or '
                 'write prior = "smooth"'
             ) from None
-        found: FittedImage = fit_sampled(problem)
-        return found
+        return fit_sampled(problem)
     from biro.image_posterior.self_calibration import fit_smooth
 
     return fit_smooth(problem)

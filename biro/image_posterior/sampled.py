@@ -1,0 +1,269 @@
+"""The engine of images with samples, `prior = "correlated-field"` and `"pixels"`."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.display.formatting import check_names
+from biro.errors import InputError
+from biro.files.json_value import JsonValue
+from biro.image_posterior.jax_room import double_precision
+from biro.image_posterior.operator import ImageOperator, Vis, with_data
+from biro.image_posterior.problem import FittedImage, ImageProblem
+from biro.image_posterior.self_calibration import fit_smooth
+from biro.models import Fixed
+from biro.models.quantities import units
+from biro.models.quantities.prior import LogNormal, Normal, Prior
+
+if TYPE_CHECKING:
+    from biro.image_posterior.convolved_model import ConvolvedModel
+    from biro.image_posterior.sky_priors import SkyPrior
+    from biro.image_posterior.variational import Draws, Settings
+    from biro.image_posterior.visibility_model import VisibilityModel
+
+    AnyModel: TypeAlias = VisibilityModel | ConvolvedModel
+log = logging.getLogger(__name__)
+
+Array = NDArray[np.float64]
+CHECKPOINT = "image-samples.npz"
+_NOT_CONVERGED = (
+    "NOT CONVERGED: the mean image still moves after {} iterations, so that the errors may be too small; "
+    "give more (n_iterations)"
+)
+_FLUX_ERROR = 0.01
+"""Relative error of a flux that is a number."""
+_BYTES, _STEPS = 8, 1500
+"""Bytes of a number, and calls of the gridder in an iteration with three pairs of samples."""
+
+
+def fit_sampled(problem: ImageProblem) -> FittedImage:
+    """Samples of the image of a problem, from a start by the fast map.
+
+    Raises
+    ------
+    InputError
+        A package is missing, options that do not exist, or a model that this engine does not have.
+    """
+    with double_precision():
+        settings = _settings(problem)
+        began = time.monotonic()
+        start = fit_smooth(_for_fast_map(problem))
+        image = np.maximum(start.samples[0, 0], 0.0)
+        prior = _prior(problem, image)
+        model = _model(problem, prior)
+        if model.is_convolved and settings.method == "geovi":
+            settings = replace(settings, method="mgvi")
+        _tell(_plan(problem, model, settings))
+        draws = _sampled(problem, model, settings, _start(problem, model, start.operator, image))
+        return _result(problem, model, draws, time.monotonic() - began)
+
+
+def _for_fast_map(problem: ImageProblem) -> ImageProblem:
+    """The problem as the fast map takes it: no options, and a flux with a normal prior."""
+    flux, sd = _flux(problem.prior.flux)
+    given = None if flux is None else Normal(flux, sd * flux, "Jy")
+    return replace(problem, options={}, prior=replace(problem.prior, flux=given))
+
+
+def _settings(problem: ImageProblem) -> Settings:
+    from biro.image_posterior.variational import Settings
+
+    names = ("method", "n_samples", "n_iterations", "n_pairs")
+    check_names(problem.options, names, "fit_image")
+    return Settings(seed=problem.seed, **problem.options)
+
+
+def _prior(problem: ImageProblem, image: Array) -> SkyPrior:
+    """The prior of the sky with the flux of the model, or that of the fast map."""
+    from biro.image_posterior.sky_priors import FLUX_SD, CorrelatedField, Pixels
+
+    flux, sd = _flux(problem.prior.flux)
+    if flux is None:
+        flux, sd = float(image.sum()), FLUX_SD
+    if not flux > 0.0:
+        raise InputError("the data have no positive flux, so that there is no image; check their phases")
+    if problem.prior.prior == "pixels":
+        return Pixels(problem.operator.field.size, flux)
+    return CorrelatedField(problem.operator.field.size, flux, sd)
+
+
+def _flux(given: Any) -> tuple[float | None, float]:
+    """The flux of the image in Jy, and sd of its logarithm."""
+    if given is None:
+        return None, 0.0
+    scale = units.factor(given.unit or "Jy", units.FLUX)
+    if isinstance(given, Fixed):
+        return float(given.value * scale), _FLUX_ERROR
+    if isinstance(given, LogNormal):
+        return float(given.median * scale), float(given.sd)
+    if isinstance(given, Normal):
+        return float(given.mean * scale), float(given.sd / given.mean)
+    raise InputError(
+        f"flux: an image that is sampled needs a number, a normal or a log-normal prior, found {given.family}"
+    )
+
+
+def _model(problem: ImageProblem, prior: SkyPrior) -> AnyModel:
+    """Visibilities with gains and noise as the model has them; large data without these by convolution."""
+    from biro.image_posterior.convolved_model import LARGE, ConvolvedModel
+    from biro.image_posterior.gain_model import GainModel
+    from biro.image_posterior.jax_operator import UsedData
+    from biro.image_posterior.noise_model import NoiseModel
+    from biro.image_posterior.visibility_model import VisibilityModel
+
+    sky, observation = problem.sky, problem.observation
+    used = UsedData(problem.operator.weights)
+    gains = GainModel(sky, observation, used) if sky.gains else None
+    data: list[Vis] = problem.operator.data
+    fixed: Sequence[Vis] | None = None
+    if gains is not None:
+        # Gains act on the components, too: the data are those that were measured.
+        data, fixed = [part.vis for part in observation.partitions], problem.components
+    noise, scale = None, problem.noise
+    if isinstance(sky.noise.factor, Prior) or sky.noise.follows_model:
+        noise, scale = NoiseModel(sky.noise, observation.partition_views, used), 1.0
+    operator = with_data(problem.operator, data, [weight / scale**2 for weight in problem.operator.weights])
+    if used.n > LARGE and gains is None and noise is None:
+        return ConvolvedModel(operator, prior)
+    return VisibilityModel(operator, prior, gains=gains, noise=noise, fixed=fixed, used=used)
+
+
+def _start(problem: ImageProblem, model: AnyModel, calibrated: ImageOperator, image: Array) -> Array:
+    """The state of the fast map: its image, and the gains that it took out."""
+    xi = np.zeros(model.n)
+    xi[model.at.sky] = model.prior.numbers(image)
+    if model.gains is not None:
+        products = []
+        for part, vis, beside in zip(
+            problem.observation.partitions, calibrated.data, problem.components, strict=True
+        ):
+            with np.errstate(divide="ignore", invalid="ignore"):
+                products.append(np.asarray(part.vis / (vis + beside)))
+        xi[model.at.gains] = model.gains.numbers(products)
+    return xi
+
+
+def _sampled(problem: ImageProblem, model: AnyModel, settings: Settings, start: Array) -> Draws:
+    from biro.image_posterior.variational import sample
+    from biro.image_posterior.visibility_model import VisibilityModel
+
+    checkpoint: Path | None = None
+    if problem.run_dir is not None:
+        problem.run_dir.mkdir(parents=True, exist_ok=True)
+        checkpoint = problem.run_dir / CHECKPOINT
+    between = None if isinstance(model, VisibilityModel) else model.major_cycle
+    if between is not None:
+        between(start)
+    draws = sample(model, start, settings, checkpoint=checkpoint, tell=_tell, between=between)
+    if checkpoint is not None:
+        checkpoint.unlink(missing_ok=True)
+    return draws
+
+
+def _tell(line: str) -> None:
+    log.info("%s", line)
+
+
+def _plan(problem: ImageProblem, model: AnyModel, settings: Settings) -> str:
+    """Memory and time of the run, before it begins."""
+    image = np.zeros((1, problem.operator.field.size, problem.operator.field.size))
+    model.operator.predict(image)  # compiled
+    began = time.monotonic()
+    model.operator.adjoint(model.operator.predict(image))
+    call = time.monotonic() - began
+    n_state = max(2 * settings.n_pairs, 1)
+    memory = _BYTES * (10 * n_state * (model.n + 2 * model.n_data) + settings.n_samples * model.n)
+    minutes = settings.n_iterations * _STEPS * call * settings.n_pairs / 3 / 60.0
+    return (
+        f"{settings.method}: {model.n} numbers, {model.n_data} complex visibilities; about "
+        f"{memory / 1e6:.3g} MB, at most about {minutes + 0.5:.2g} minutes"
+    )
+
+
+def _result(problem: ImageProblem, model: AnyModel, draws: Draws, seconds: float) -> FittedImage:
+    """Images of the samples, the data with mean gains taken out, and what else was found."""
+    import jax
+    import jax.numpy as jnp
+
+    is_map = not len(draws.samples)
+    states = jnp.asarray(draws.mean[None] if is_map else draws.samples)
+    images = np.asarray(jax.lax.map(model.image, states))[:, None]
+    facts: dict[str, JsonValue] = {
+        "method": "map" if is_map else (problem.options.get("method") or "geovi"),
+        "iterations": [vars(one) for one in draws.iterations],
+        "converged": draws.converged,
+        "seconds": round(seconds, 1),
+        "assumed": list(model.prior.lines),
+    }
+    arrays: dict[str, NDArray[Any]] = {"latent": np.asarray(states)}
+    spectrum = model.prior.spectrum(states[0][model.at.sky])
+    if spectrum is not None:
+        spectra = jax.lax.map(lambda xi: model.prior.spectrum(xi[model.at.sky]), states)
+        arrays |= {"wavenumber": model.prior.wavenumbers, "power_spectrum": np.asarray(spectra)}
+    noise = None
+    if model.noise is not None:
+        factor, fraction = jax.vmap(lambda xi: model.noise.values(xi[model.at.noise]))(states)
+        noise = float(np.mean(factor))
+        facts["noise"] = {
+            "factor": noise,
+            "factor_sd": float(np.std(factor)),
+            "systematic": float(np.mean(fraction)),
+        }
+    operator, n_free = _with_noise(problem, model, states), 0
+    if model.gains is not None:
+        operator = _calibrated(problem, model, states, operator)
+        # What the data determine of each number is what its variance has lost against the prior, 1.
+        n_free = round(float(np.sum(1.0 - np.clip(np.var(states[:, model.at.gains], axis=0), 0.0, 1.0))))
+        arrays["gain_coordinates"] = np.asarray(
+            jax.vmap(lambda xi: model.gains.coordinates(xi[model.at.gains]))(states)
+        )
+        facts["gains"] = list(model.gains.names)
+    remarks = () if draws.converged else (_NOT_CONVERGED.format(len(draws.iterations)),)
+    return FittedImage(
+        samples=images,
+        is_map=is_map,
+        operator=operator,
+        remarks=remarks,
+        facts=facts,
+        arrays=arrays,
+        noise=noise,
+        n_free=n_free,
+    )
+
+
+def _with_noise(problem: ImageProblem, model: AnyModel, states: Any) -> ImageOperator:
+    """The operator with the systematic error of the mean state in its weights."""
+    if model.noise is None:
+        return problem.operator
+    mean = np.mean(np.asarray(states), axis=0)
+    numbers = mean[model.at.noise]
+    scale = np.asarray(model.noise.scale(numbers, model.visibilities(mean)))[0]
+    ratio = model.used.put(model.noise.factor_of_samples(numbers) / scale)
+    weights = [weight * own**2 for weight, own in zip(problem.operator.weights, ratio, strict=True)]
+    return with_data(problem.operator, problem.operator.data, weights)
+
+
+def _calibrated(
+    problem: ImageProblem, model: AnyModel, states: Any, operator: ImageOperator
+) -> ImageOperator:
+    """The data with the gains of the mean state taken out, and without the components."""
+    assert model.gains is not None
+    log_amplitude, phase = model.gains.factors(np.mean(np.asarray(states), axis=0)[model.at.gains])
+    factor = np.exp(np.asarray(log_amplitude) + 1j * np.asarray(phase))
+    products = model.used.put(np.broadcast_to(factor, (model.n_data,)))
+    data, weights = [], []
+    for part, product, beside, weight in zip(
+        problem.observation.partitions, products, problem.components, operator.weights, strict=True
+    ):
+        safe = np.where(product == 0.0, 1.0, product)
+        data.append(np.asarray(part.vis / safe - beside))
+        weights.append(weight * np.abs(safe) ** 2)
+    return with_data(problem.operator, data, weights)

@@ -1,0 +1,131 @@
+"""The model of the data of an image: visibilities with gains and noise, as functions of normal numbers.
+
+The whole state is one row of numbers xi with a standard normal prior: those of the sky, gains and noise.
+Data and model are divided by the stated noise, so that the likelihood is that of unit noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import nifty.re as jft
+import numpy as np
+from jax import ShapeDtypeStruct
+from jax.tree_util import Partial
+from numpy.typing import NDArray
+
+from biro.image_posterior.gain_model import GainModel
+from biro.image_posterior.jax_operator import UsedData, real_parts, visibility_function
+from biro.image_posterior.noise_model import NoiseModel
+from biro.image_posterior.operator import ImageOperator, Vis
+from biro.image_posterior.sky_priors import SkyPrior
+
+Array = NDArray[np.float64]
+
+
+class Sections(NamedTuple):
+    """Where the numbers of each part stand in the row of all of them."""
+
+    sky: slice
+    gains: slice
+    noise: slice
+
+
+class VisibilityModel:
+    """Visibilities of an image with gains and noise.
+
+        V = g_p conj(g_q) (R I + V_0)
+
+    Parameters
+    ----------
+    operator : ImageOperator
+        R, the data and their weights.
+    prior : SkyPrior
+        I.
+    gains : GainModel, optional
+    noise : NoiseModel, optional
+        By default the noise is as stated.
+    fixed : sequence of complex (n_row, n_chan, n_corr), Jy, optional
+        V_0 of each partition: components beside the image.
+    used : UsedData, optional
+        The samples that count; those of the operator.
+
+    Attributes
+    ----------
+    n : int
+        Numbers of the state.
+    n_data : int
+        Complex samples that count.
+    """
+
+    is_convolved = False
+
+    def __init__(
+        self,
+        operator: ImageOperator,
+        prior: SkyPrior,
+        *,
+        gains: GainModel | None = None,
+        noise: NoiseModel | None = None,
+        fixed: Sequence[Vis] | None = None,
+        used: UsedData | None = None,
+    ) -> None:
+        self.operator, self.prior, self.gains, self.noise = operator, prior, gains, noise
+        self.used = used or UsedData(operator.weights)
+        self.n_data = self.used.n
+        self.predict = visibility_function(operator, self.used)
+        ends = np.cumsum([prior.n, gains.n if gains else 0, noise.n if noise else 0])
+        self.at = Sections(*(slice(a, b) for a, b in zip([0, *ends[:-1]], ends, strict=True)))
+        self.n = int(ends[-1])
+        self._root_weight = np.sqrt(self.used.taken(operator.weights))
+        self._data = real_parts(self.used.taken(operator.data)) * self._root_weight
+        self._fixed = None if fixed is None else real_parts(self.used.taken(fixed))
+
+    def image(self, xi: Any) -> Any:
+        """Brightness (N, N), Jy/pixel."""
+        return self.prior.image(xi[self.at.sky])
+
+    def predicted(self, xi: Any) -> Any:
+        """Real and imaginary parts of the model of the data, (2, n_data), Jy."""
+        vis = self.predict(self.image(xi))
+        if self._fixed is not None:
+            vis = vis + self._fixed
+        if self.gains is None:
+            return vis
+        log_amplitude, phase = self.gains.factors(xi[self.at.gains])
+        amplitude = jnp.exp(log_amplitude)
+        cos, sin = amplitude * jnp.cos(phase), amplitude * jnp.sin(phase)
+        return jnp.stack([cos * vis[0] - sin * vis[1], sin * vis[0] + cos * vis[1]])
+
+    def visibilities(self, xi: Any) -> Any:
+        """The model of the data divided by the stated noise, (2, n_data)."""
+        return self.predicted(xi) * self._root_weight
+
+    def likelihood(self) -> Any:
+        """The likelihood of nifty; without fitted noise it is that of unit noise."""
+        domain, data = ShapeDtypeStruct((self.n,), jnp.float64), jnp.asarray(self._data)
+        if self.noise is None:
+            made = jft.Gaussian(data, noise_cov_inv=Partial(_same), noise_std_inv=Partial(_same))
+            return made.amend(self.visibilities, domain=domain)
+        return jft.VariableCovarianceGaussian(data).amend(self._with_noise, domain=domain)
+
+    def _with_noise(self, xi: Any) -> Any:
+        assert self.noise is not None
+        mean = self.visibilities(xi)
+        return mean, 1.0 / self.noise.scale(xi[self.at.noise], mean)
+
+    def take_data(self, data: Sequence[Vis]) -> None:
+        """Fit other data of the same rows and weights, without compiling anything anew.
+
+        Parameters
+        ----------
+        data : sequence of complex (n_row, n_chan, n_corr), Jy
+        """
+        self._data = real_parts(self.used.taken(data)) * self._root_weight
+
+
+def _same(x: Any) -> Any:
+    """Unit noise: what inverse covariances do."""
+    return x
