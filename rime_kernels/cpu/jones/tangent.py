@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rime_kernels.compile.jit import inner_function, vector_function
-from rime_kernels.compile.types import Array, Matrix, Scalar
+from rime_kernels.compile.types import Array, Scalar
 from rime_kernels.cpu.jones.spline import CpuBeams, feed_angle, fill_lane, place
 from rime_kernels.cpu.simd import ahead, pointer
 from rime_kernels.cpu.tangent import (
@@ -47,7 +47,7 @@ class _Matrices(NamedTuple):
 
 
 @vector_function
-def _put_matrix(m: Matrix, out: Array) -> None:
+def _put_matrix(m: tuple[Scalar, ...], out: Array) -> None:
     """Eight numbers to complex128 (2, 2)."""
     for i in range(4):
         out[i // 2, i % 2] = complex(m[2 * i], m[2 * i + 1])
