@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rime_kernels.compile.jit import summing_function
+from rime_kernels.compile.jit import inlined_summing_function, summing_function
 from rime_kernels.compile.types import Record
 from rime_kernels.gains.arrays import Array, GainSums, GainWork, Index
 from rime_kernels.gains.cell_sums import Complex
@@ -57,7 +57,7 @@ def gains_at(edges: Edges, x: Array) -> None:
         edges.gain[i] = complex(size * np.cos(phase), size * np.sin(phase))
 
 
-@summing_function
+@inlined_summing_function
 def turned(edges: Edges, e: int) -> tuple[float, float, float]:
     """m, Re r and Im r of an edge, of the latest gains."""
     a, b = edges.gain[edges.first[e]], edges.gain[edges.second[e]]
