@@ -18,7 +18,7 @@ from rime_kernels.gains.arrays import Array, GainSums, GainWork, Index
 from rime_kernels.gains.cell_sums import Complex
 from rime_kernels.gains.curvature import second_derivatives, turned_by
 from rime_kernels.gains.envelope import Rows, add, factorise, invert
-from rime_kernels.gains.newton import make_climb
+from rime_kernels.gains.newton import LONGEST, make_climb
 
 LEAST_PIVOT = 1e-11
 """A pivot that is less than this share of its diagonal element counts as 0: rounding leaves about 1e-14."""
@@ -120,8 +120,11 @@ def _assemble(problem: Record, x: Array, exact: bool, matrix: Array, slope: Arra
 
 @summing_function
 def _longest(problem: Record, step: Array) -> float:
-    """The largest change of ln amplitude or phase of an edge."""
+    """The largest change of ln amplitude or phase of an edge, or a bound of it where no step is shortened."""
     edges, _ = problem
+    longest = 2.0 * np.abs(step).max()
+    if longest < LONGEST:  # no edge changes by more than its two nodes together
+        return longest
     longest = 0.0
     for e in range(edges.first.size):
         p, q = edges.first[e], edges.second[e]
