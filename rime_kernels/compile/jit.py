@@ -40,6 +40,8 @@ inner_function = njit(**_INNER)
 
 # The same where sums may be taken in any order: loops inside become vectors.
 summing_function = njit(fastmath=FASTMATH, **_INNER)
+# Short ones of these, called for each element: arrays in tuples are dear arguments.
+inlined_summing_function = njit(fastmath=FASTMATH, forceinline=True, **_INNER)
 
 # Loops hold all that they call: its machine code is made once.
 _LATE = options()

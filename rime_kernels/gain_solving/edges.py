@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rime_kernels.compile.jit import summing_function
+from rime_kernels.compile.jit import inlined_summing_function, summing_function
 from rime_kernels.compile.types import Record
 from rime_kernels.gains.arrays import Array, GainSums, GainWork, Index
 from rime_kernels.gains.cell_sums import Complex
 from rime_kernels.gains.curvature import second_derivatives, turned_by
 from rime_kernels.gains.envelope import Rows, add, factorise, invert
-from rime_kernels.gains.newton import make_climb
+from rime_kernels.gains.newton import LONGEST, make_climb
 
 LEAST_PIVOT = 1e-11
 """A pivot that is less than this share of its diagonal element counts as 0: rounding leaves about 1e-14."""
@@ -57,7 +57,7 @@ def gains_at(edges: Edges, x: Array) -> None:
         edges.gain[i] = complex(size * np.cos(phase), size * np.sin(phase))
 
 
-@summing_function
+@inlined_summing_function
 def turned(edges: Edges, e: int) -> tuple[float, float, float]:
     """m, Re r and Im r of an edge, of the latest gains."""
     a, b = edges.gain[edges.first[e]], edges.gain[edges.second[e]]
@@ -120,8 +120,11 @@ def _assemble(problem: Record, x: Array, exact: bool, matrix: Array, slope: Arra
 
 @summing_function
 def _longest(problem: Record, step: Array) -> float:
-    """The largest change of ln amplitude or phase of an edge."""
+    """The largest change of ln amplitude or phase of an edge, or a bound of it where no step is shortened."""
     edges, _ = problem
+    longest = 2.0 * np.abs(step).max()
+    if longest < LONGEST:  # no edge changes by more than its two nodes together
+        return longest
     longest = 0.0
     for e in range(edges.first.size):
         p, q = edges.first[e], edges.second[e]

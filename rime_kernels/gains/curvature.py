@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import math
 
-from rime_kernels.compile.jit import summing_function
+from rime_kernels.compile.jit import inlined_summing_function, summing_function
 from rime_kernels.gains.arrays import Array, GainCells, GainGroups, GainSums
 from rime_kernels.gains.envelope import add
 
 
-@summing_function
+@inlined_summing_function
 def log_gain(cells: GainCells, c: int, x: Array) -> tuple[float, float]:
     """ln amplitude and phase that coordinates x (n,) give a cell."""
     log, phase = 0.0, 0.0
@@ -31,7 +31,7 @@ def log_gain(cells: GainCells, c: int, x: Array) -> tuple[float, float]:
     return log, phase
 
 
-@summing_function
+@inlined_summing_function
 def turned_by(sums: GainSums, c: int, along: float, across: float) -> tuple[float, float, float]:
     """m, Re r and Im r of a cell whose gain has this real and this imaginary part."""
     real = along * sums.real[c] + across * sums.imag[c]
@@ -39,7 +39,7 @@ def turned_by(sums: GainSums, c: int, along: float, across: float) -> tuple[floa
     return (along * along + across * across) * sums.power[c], real, imag
 
 
-@summing_function
+@inlined_summing_function
 def turned(cells: GainCells, sums: GainSums, c: int, x: Array) -> tuple[float, float, float]:
     """m, Re r and Im r of a cell."""
     log, phase = log_gain(cells, c, x)
@@ -47,7 +47,7 @@ def turned(cells: GainCells, sums: GainSums, c: int, x: Array) -> tuple[float, f
     return turned_by(sums, c, size * math.cos(phase), size * math.sin(phase))
 
 
-@summing_function
+@inlined_summing_function
 def second_derivatives(power: float, real: float, imag: float, exact: bool) -> tuple[float, float, float]:
     """d2f/da2, d2f/da dp and d2f/dp2 of a cell, or those of Gauss and Newton."""
     if exact:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rime_kernels.compile.jit import summing_function
+from rime_kernels.compile.jit import inlined_summing_function, summing_function
 from rime_kernels.gains.arrays import Array, GainGroups, GainWork, Index
 
 
@@ -23,7 +23,7 @@ class Rows(NamedTuple):
     row: Index
 
 
-@summing_function
+@inlined_summing_function
 def add(rows: Rows | GainGroups, matrix: Array, i: int, j: int, value: float) -> None:
     """Add to an element."""
     matrix[rows.row[max(i, j)] + min(i, j)] += value
