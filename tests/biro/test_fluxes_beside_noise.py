@@ -182,10 +182,10 @@ def test_solved_for_with_gains_the_maximum_is_that_of_fluxes_that_are_fitted(
     for name, error in zip(one.names, one.error, strict=True):
         # Differences of gradients, in steps that are not the same.
         assert error == pytest.approx(other.error[other.names.index(name)], rel=1e-3)
-    starts = one.best_fit[None]
-    posterior = biro.sample(likelihood, "none", seed=1, progress=False, starts=starts, n_sample=50)
-    assert posterior.log_evidence is None
-    assert list(posterior.names) == likelihood.full.parameter_names
+    if noise is FACTOR:
+        posterior = biro.sample(likelihood, "none", seed=1, progress=False, starts=1, n_sample=50)
+        assert posterior.log_evidence is None
+        assert list(posterior.names) == likelihood.full.parameter_names
 
 
 @pytest.mark.parametrize("noise", [FACTOR, PLAIN], ids=["one factor", "terms"])
