@@ -6,7 +6,7 @@ import functools
 import sys
 import warnings
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, cast
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -42,13 +42,13 @@ def warn_alias(earlier: str) -> None:
 
 
 def method_alias(earlier: str, method: Callable[P, T]) -> Callable[P, T]:
-    """The method under an earlier name, which warns."""
+    """The method under an earlier name, which warns; a class that has another one of it has that."""
+    present = ALIASES[earlier][0].split(".")[-1]
 
     @functools.wraps(method)
-    def called(*args: P.args, **options: P.kwargs) -> T:
+    def called(owner: Any, *args: Any, **options: Any) -> Any:
         warn_alias(earlier)
-        return method(*args, **options)
+        return getattr(owner, present)(*args, **options)
 
-    present = ALIASES[earlier][0].split(".")[-1]
     called.__doc__ = f"Call `{present}`, which this is the earlier name of; it warns."
-    return called
+    return cast(Callable[P, T], called)
