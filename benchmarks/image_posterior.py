@@ -25,8 +25,8 @@ from scipy import stats
 
 import biro
 from biro.image_posterior.field import choose_field
-from biro.image_posterior.jax_room import double_precision
 from biro.image_posterior.operator import ImageOperator, with_data
+from biro.image_posterior.sampling.jax_room import double_precision
 from biro.models import PointSource, SkyModel
 from biro.observation.stokes import PSEUDO_I, form_stokes
 from biro.simulation import Channels, Track
@@ -80,7 +80,7 @@ class Coverage:
     """
 
     def __init__(self, name: str, size: int) -> None:
-        from biro.image_posterior.sky_priors import CorrelatedField
+        from biro.image_posterior.sampling.sky_priors import CorrelatedField
 
         self.name, self.size = name, size
         observation = stokes_i(observed(name))
@@ -92,8 +92,8 @@ class Coverage:
         """Draw a sky, fit it, and compare."""
         import jax
 
-        from biro.image_posterior.variational import Settings, sample
-        from biro.image_posterior.visibility_model import VisibilityModel
+        from biro.image_posterior.sampling.variational import Settings, sample
+        from biro.image_posterior.sampling.visibility_model import VisibilityModel
 
         rng, start = np.random.default_rng(seed), time.perf_counter()
         xi = rng.normal(size=self.prior.n)

@@ -15,19 +15,19 @@ from numpy.typing import NDArray
 from biro.display.formatting import check_names
 from biro.errors import InputError
 from biro.files.json_value import JsonValue
-from biro.image_posterior.jax_room import double_precision
 from biro.image_posterior.operator import ImageOperator, Vis, with_data
 from biro.image_posterior.problem import FittedImage, ImageProblem
+from biro.image_posterior.sampling.jax_room import double_precision
 from biro.image_posterior.self_calibration import fit_smooth
 from biro.models import Fixed
 from biro.models.quantities import units
 from biro.models.quantities.prior import LogNormal, Normal, Prior
 
 if TYPE_CHECKING:
-    from biro.image_posterior.convolved_model import ConvolvedModel
-    from biro.image_posterior.sky_priors import SkyPrior
-    from biro.image_posterior.variational import Draws, Settings
-    from biro.image_posterior.visibility_model import VisibilityModel
+    from biro.image_posterior.sampling.convolved_model import ConvolvedModel
+    from biro.image_posterior.sampling.sky_priors import SkyPrior
+    from biro.image_posterior.sampling.variational import Draws, Settings
+    from biro.image_posterior.sampling.visibility_model import VisibilityModel
 
     AnyModel: TypeAlias = VisibilityModel | ConvolvedModel
 log = logging.getLogger(__name__)
@@ -74,7 +74,7 @@ def _for_fast_map(problem: ImageProblem) -> ImageProblem:
 
 
 def _settings(problem: ImageProblem) -> Settings:
-    from biro.image_posterior.variational import Settings
+    from biro.image_posterior.sampling.variational import Settings
 
     names = ("method", "n_samples", "n_iterations", "n_pairs")
     check_names(problem.options, names, "fit_image")
@@ -83,7 +83,7 @@ def _settings(problem: ImageProblem) -> Settings:
 
 def _prior(problem: ImageProblem, image: Array) -> SkyPrior:
     """The prior of the sky with the flux of the model, or that of the fast map."""
-    from biro.image_posterior.sky_priors import FLUX_SD, CorrelatedField, Pixels
+    from biro.image_posterior.sampling.sky_priors import FLUX_SD, CorrelatedField, Pixels
 
     flux, sd = _flux(problem.prior.flux)
     if flux is None:
@@ -113,11 +113,11 @@ def _flux(given: Any) -> tuple[float | None, float]:
 
 def _model(problem: ImageProblem, prior: SkyPrior) -> AnyModel:
     """Visibilities with gains and noise as the model has them; large data without these by convolution."""
-    from biro.image_posterior.convolved_model import LARGE, ConvolvedModel
-    from biro.image_posterior.gain_model import GainModel
-    from biro.image_posterior.jax_operator import UsedData
-    from biro.image_posterior.noise_model import NoiseModel
-    from biro.image_posterior.visibility_model import VisibilityModel
+    from biro.image_posterior.sampling.convolved_model import LARGE, ConvolvedModel
+    from biro.image_posterior.sampling.gain_model import GainModel
+    from biro.image_posterior.sampling.jax_operator import UsedData
+    from biro.image_posterior.sampling.noise_model import NoiseModel
+    from biro.image_posterior.sampling.visibility_model import VisibilityModel
 
     sky, observation = problem.sky, problem.observation
     used = UsedData(problem.operator.weights)
@@ -152,8 +152,8 @@ def _start(problem: ImageProblem, model: AnyModel, calibrated: ImageOperator, im
 
 
 def _sampled(problem: ImageProblem, model: AnyModel, settings: Settings, start: Array) -> Draws:
-    from biro.image_posterior.variational import sample
-    from biro.image_posterior.visibility_model import VisibilityModel
+    from biro.image_posterior.sampling.variational import sample
+    from biro.image_posterior.sampling.visibility_model import VisibilityModel
 
     checkpoint: Path | None = None
     if problem.run_dir is not None:

@@ -14,9 +14,9 @@ from scipy import stats
 
 import biro
 from biro.errors import InputError
-from biro.image_posterior import jax_room
 from biro.image_posterior.field import ImageField
 from biro.image_posterior.operator import ImageOperator, with_data
+from biro.image_posterior.sampling import jax_room
 from biro.models import ImagePrior, PointSource, SkyModel
 from biro.models.components.antenna_terms.gain import Gain
 from biro.models.components.antenna_terms.per_segment import PerSegment
@@ -92,8 +92,8 @@ class LinearPrior:
 @pytest.fixture(scope="module")
 def wiener(operator: ImageOperator) -> SimpleNamespace:
     """Data of a sky of the linear prior, the exact posterior, and samples of it."""
-    from biro.image_posterior.variational import Settings, sample
-    from biro.image_posterior.visibility_model import VisibilityModel
+    from biro.image_posterior.sampling.variational import Settings, sample
+    from biro.image_posterior.sampling.visibility_model import VisibilityModel
 
     rng, prior, matrix = np.random.default_rng(5), LinearPrior(), explicit(operator)
     truth = prior.image(rng.normal(size=N * N))
@@ -181,7 +181,7 @@ class TestSamplesOfAWienerFilter:
     def test_a_seed_gives_the_same_bits_and_a_checkpoint_goes_on(
         self, wiener: SimpleNamespace, tmp_path: Path
     ) -> None:
-        from biro.image_posterior.variational import sample
+        from biro.image_posterior.sampling.variational import sample
 
         path, lines = tmp_path / "state.npz", list[str]()
         few = replace(wiener.settings, n_samples=2, n_iterations=2)
@@ -197,7 +197,7 @@ class TestSamplesOfAWienerFilter:
 
 class TestConvolvedModel:
     def test_energy_and_metric_are_those_of_the_exact_data(self, wiener: SimpleNamespace) -> None:
-        from biro.image_posterior.convolved_model import ConvolvedModel
+        from biro.image_posterior.sampling.convolved_model import ConvolvedModel
 
         model = ConvolvedModel(wiener.operator, wiener.prior)
         rng = np.random.default_rng(7)
@@ -217,7 +217,7 @@ class TestConvolvedModel:
 
 class TestPriors:
     def test_pixels_have_the_inverse_gamma_quantiles(self) -> None:
-        from biro.image_posterior.sky_priors import Pixels
+        from biro.image_posterior.sampling.sky_priors import Pixels
 
         prior = Pixels(N, flux=2.0)
         xi = np.linspace(-5.0, 5.0, N * N)
@@ -231,7 +231,7 @@ class TestPriors:
     def test_a_field_has_its_flux_and_finds_the_numbers_of_an_image(self) -> None:
         import jax
 
-        from biro.image_posterior.sky_priors import CorrelatedField
+        from biro.image_posterior.sampling.sky_priors import CorrelatedField
 
         prior = CorrelatedField(N, flux=2.0, flux_sd=0.5)
         xi, make = 0.3 * np.random.default_rng(2).normal(size=prior.n), jax.jit(prior.image)
@@ -246,7 +246,7 @@ class TestPriors:
     def test_the_power_spectrum_is_that_of_the_drawn_fields(self) -> None:
         import jax
 
-        from biro.image_posterior.sky_priors import CorrelatedField, FieldNumbers
+        from biro.image_posterior.sampling.sky_priors import CorrelatedField, FieldNumbers
 
         numbers = FieldNumbers((1.0, 1e-6), (-3.0, 1e-6), None)
         prior = CorrelatedField(N, 1.0, numbers=numbers)
@@ -269,13 +269,13 @@ class TestPriors:
         ],
     )
     def test_quantities_have_the_quantiles_of_their_priors(self, prior: Any, law: Any) -> None:
-        from biro.image_posterior.noise_model import from_normal
+        from biro.image_posterior.sampling.noise_model import from_normal
 
         xi = np.linspace(-4.0, 4.0, 9)
         np.testing.assert_allclose(from_normal(prior)(xi), law.ppf(stats.norm.cdf(xi)), rtol=1e-7)
 
     def test_other_priors_are_refused(self) -> None:
-        from biro.image_posterior.noise_model import from_normal
+        from biro.image_posterior.sampling.noise_model import from_normal
 
         with pytest.raises(InputError, match="found triangular"):
             from_normal(Triangular(0.0, 1.0, 2.0))
@@ -291,8 +291,8 @@ def _seen(prior: Any, xi: np.ndarray) -> tuple[float, float]:
 class TestGains:
     @pytest.fixture
     def gains(self, observation: biro.Observation, operator: ImageOperator) -> Any:
-        from biro.image_posterior.gain_model import GainModel
-        from biro.image_posterior.jax_operator import UsedData
+        from biro.image_posterior.sampling.gain_model import GainModel
+        from biro.image_posterior.sampling.jax_operator import UsedData
 
         gain = Gain(
             amplitude=PerSegment(LogNormal(0.1), per="integration", correlated="2 h"),
@@ -304,7 +304,7 @@ class TestGains:
     def test_they_are_those_of_the_bound_model(
         self, gains: Any, observation: biro.Observation, operator: ImageOperator
     ) -> None:
-        from biro.image_posterior.jax_operator import UsedData
+        from biro.image_posterior.sampling.jax_operator import UsedData
 
         sky = replace(NOTHING, gain=Gain(
             amplitude=PerSegment(LogNormal(0.1), per="integration"),
@@ -341,7 +341,7 @@ class TestGains:
         np.testing.assert_allclose(covariance, expected, rtol=1e-6)
 
     def test_known_products_give_their_numbers(self, gains: Any, operator: ImageOperator) -> None:
-        from biro.image_posterior.jax_operator import UsedData
+        from biro.image_posterior.sampling.jax_operator import UsedData
 
         xi = 0.4 * np.random.default_rng(6).normal(size=gains.n)
         log_amplitude, phase = gains.factors(xi)
@@ -353,8 +353,8 @@ class TestGains:
     def test_what_is_not_fitted_is_refused(
         self, observation: biro.Observation, operator: ImageOperator
     ) -> None:
-        from biro.image_posterior.gain_model import GainModel
-        from biro.image_posterior.jax_operator import UsedData
+        from biro.image_posterior.sampling.gain_model import GainModel
+        from biro.image_posterior.sampling.jax_operator import UsedData
 
         used = UsedData(operator.weights)
         with pytest.raises(InputError, match="numbers are not applied"):
@@ -368,8 +368,8 @@ class TestNoise:
     def test_variance_is_that_of_factor_and_fraction(
         self, observation: biro.Observation, operator: ImageOperator
     ) -> None:
-        from biro.image_posterior.jax_operator import UsedData
-        from biro.image_posterior.noise_model import NoiseModel
+        from biro.image_posterior.sampling.jax_operator import UsedData
+        from biro.image_posterior.sampling.noise_model import NoiseModel
 
         used = UsedData(operator.weights)
         noise = Noise(factor=LogUniform(0.5, 2.0), systematic=0.1)

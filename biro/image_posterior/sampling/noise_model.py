@@ -11,7 +11,7 @@ from jax.scipy.special import ndtr, ndtri
 from numpy.typing import NDArray
 
 from biro.errors import InputError
-from biro.image_posterior.jax_operator import UsedData
+from biro.image_posterior.sampling.jax_operator import UsedData
 from biro.models.components.noise import Noise
 from biro.models.components.partition_view import PartitionView
 from biro.models.quantities.parameter import Fixed

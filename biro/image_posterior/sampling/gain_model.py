@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import InputError
-from biro.image_posterior.jax_operator import UsedData
+from biro.image_posterior.sampling.jax_operator import UsedData
 from biro.models.bound.antenna_terms.log_gains import LogGains, LogTerm, PartitionGains
 from biro.models.components.antenna_terms.gain import DIMENSIONS
 from biro.models.components.source import PointSource

@@ -22,10 +22,10 @@ from jax import ShapeDtypeStruct
 from jax.tree_util import Partial
 from numpy.typing import NDArray
 
-from biro.image_posterior.jax_operator import UsedData, visibility_function
 from biro.image_posterior.operator import ImageOperator
-from biro.image_posterior.sky_priors import SkyPrior
-from biro.image_posterior.visibility_model import Sections
+from biro.image_posterior.sampling.jax_operator import UsedData, visibility_function
+from biro.image_posterior.sampling.sky_priors import SkyPrior
+from biro.image_posterior.sampling.visibility_model import Sections
 
 Array = NDArray[np.float64]
 LARGE = 200_000

@@ -16,11 +16,11 @@ from jax import ShapeDtypeStruct
 from jax.tree_util import Partial
 from numpy.typing import NDArray
 
-from biro.image_posterior.gain_model import GainModel
-from biro.image_posterior.jax_operator import UsedData, real_parts, visibility_function
-from biro.image_posterior.noise_model import NoiseModel
 from biro.image_posterior.operator import ImageOperator, Vis
-from biro.image_posterior.sky_priors import SkyPrior
+from biro.image_posterior.sampling.gain_model import GainModel
+from biro.image_posterior.sampling.jax_operator import UsedData, real_parts, visibility_function
+from biro.image_posterior.sampling.noise_model import NoiseModel
+from biro.image_posterior.sampling.sky_priors import SkyPrior
 
 Array = NDArray[np.float64]
 

@@ -1,0 +1,1 @@
+"""Samples of an image by JAX and nifty: state, likelihood, and variational inference."""
