@@ -141,6 +141,9 @@ class TestVisibilityFunction:
         twice = jax.vmap(jax.vmap(wiener.model.predict))(images)
         np.testing.assert_array_equal(twice[1, 2], wiener.model.predict(images[1, 2]))
 
+    def test_an_image_that_overflows_is_no_number(self, wiener: SimpleNamespace) -> None:
+        assert np.isnan(np.asarray(wiener.model.predict(np.full((N, N), np.inf)))).all()
+
     def test_gradient_and_curvature_of_chi2_are_those_of_differences(self, wiener: SimpleNamespace) -> None:
         import jax
 

@@ -96,7 +96,9 @@ def _batched(function: Callable[[Array], Array], n_axis: int) -> Callable[..., N
         (given,), (into,) = arguments, out
         batch = given.shape[: given.ndim - n_axis]
         for place in np.ndindex(*batch):
-            into[place] = function(np.ascontiguousarray(given[place]))
+            one = np.ascontiguousarray(given[place])
+            # A step of a search may overflow: NaN makes it shorter, where an error would end the run.
+            into[place] = function(one) if np.isfinite(one).all() else np.nan
 
     return run
 
