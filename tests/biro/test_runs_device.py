@@ -71,15 +71,15 @@ def spoil(array):
     array[(1 << 42) + cuda.grid(1)] = 1.0  # far outside of the device's memory: its context is lost
 
 likelihood = made(2, 4)
-inner, calls = likelihood.log_likelihood, [0]
+inner, calls = likelihood.log_prior_and_likelihood, [0]
 
-def log_likelihood(theta):
+def log_prior_and_likelihood(theta):
     calls[0] += 1
     if calls[0] == 200:
         spoil[1, 32](cuda.device_array(1, np.float64))
     return inner(theta)
 
-likelihood.log_likelihood = log_likelihood
+likelihood.log_prior_and_likelihood = log_prior_and_likelihood
 try:
     biro.sample(likelihood, seed=1, progress=False, run_dir=sys.argv[1], max_steps=400, n_tau=1e6)
 except BackendError as error:
