@@ -182,7 +182,7 @@ class ImagePosterior(Printed):
         )
 
     def model(self) -> ImageModel:
-        """The mean image as a model of the sky, for `ImageTerm(file=...)` or `biro.predict`."""
+        """The mean image as a model of the sky, for `ImageTerm(file=...)` or `biro.simulation.predict`."""
         return ImageModel(self.mean[:, None], self.field.cell, self.field.centre)
 
     def __str__(self) -> str:
