@@ -160,7 +160,7 @@ def command(files: Path, run: Path, *words: str) -> list[str]:
 
 def test_the_command_stops_and_goes_on(files, tmp_path) -> None:
     run = tmp_path / "run"
-    long = command(files, run, "--workers", "1", "--set", "max_steps=1000", "--seed", "4")
+    long = command(files, run, "--workers", "1", "--set", "max_steps=3000", "--seed", "4")
     child = subprocess.Popen(long, stderr=subprocess.PIPE, text=True, start_new_session=True)
     deadline = time.monotonic() + 90
     while not (run / "quiet" / "chain.bin").exists() and time.monotonic() < deadline:
