@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from click.testing import Result
 from typer.testing import CliRunner
 
 from biro.cli.app import app
@@ -28,7 +27,7 @@ def biro(*words: object) -> tuple[int, str, str]:
     return result.exit_code, result.stdout, result.stderr
 
 
-def works(*words: str | Path) -> Result:
+def works(*words: str | Path) -> Any:
     """What a command says that ends well."""
     result = CliRunner().invoke(app, [str(word) for word in words])
     assert result.exit_code == 0, result.output
