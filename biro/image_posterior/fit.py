@@ -16,7 +16,7 @@ from biro.errors import InputError
 from biro.files.atomic import write_atomic
 from biro.image_posterior.field import choose_field
 from biro.image_posterior.operator import ImageOperator, Vis, source_outside
-from biro.image_posterior.problem import FittedImage, ImageProblem
+from biro.image_posterior.problem import CHECKPOINT, FittedImage, ImageProblem
 from biro.image_posterior.result import FILE, MISFIT, MODEL, ImagePosterior
 from biro.imaging.imager import first_date, origin_of
 from biro.imaging.psf import fit_beam
@@ -86,7 +86,7 @@ def fit_image(
     """
     prior = _prior_of(sky)
     folder = None if run_dir is None else Path(run_dir)
-    if folder is not None and (folder / FILE).exists():
+    if folder is not None and (folder / FILE).exists() and not (folder / CHECKPOINT).exists():
         raise InputError(f"{folder}: has an image already; choose another directory")
     warn_of_reading(observation)
     with showing(progress):
@@ -94,8 +94,11 @@ def fit_image(
         problem = replace(problem, seed=seed, progress=progress, run_dir=folder, options=options)
         made = _result(problem, _engine(problem))
     if folder is not None:
-        made.save(folder, pictures=pictures)
+        # A result that had not converged is replaced by that of the run which went on.
+        made.save(folder, overwrite=True, pictures=pictures)
         write_atomic(folder / MODEL, sky.to_toml().encode())
+        if made.facts.get("converged", True):
+            (folder / CHECKPOINT).unlink(missing_ok=True)
     return made
 
 
@@ -196,11 +199,11 @@ def _engine(problem: ImageProblem) -> FittedImage:
 
 
 def _result(problem: ImageProblem, fitted: FittedImage) -> ImagePosterior:
-    """The result with chi2, residuals and remarks of the mean image."""
+    """The result with chi2, residuals and remarks of the mean image, or of that at the gains taken out."""
     operator, parts = fitted.operator, problem.observation.partitions
     noise = problem.noise if fitted.noise is None else fitted.noise
-    mean = fitted.samples.mean(axis=0)
-    model = operator.predict(mean)
+    centre = fitted.samples.mean(axis=0) if fitted.centre is None else fitted.centre
+    model = operator.predict(centre)
     residuals = operator.residuals(model)
     chi2 = tuple(value / noise**2 for value in operator.chi2(model))
     reduced = sum(chi2) / max(1.0, 2.0 * sum(operator.n_data) - fitted.n_free)

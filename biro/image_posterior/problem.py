@@ -16,6 +16,8 @@ from biro.models import ImagePrior, SkyModel
 from biro.observation.observation import Observation
 
 Array = NDArray[np.float64]
+CHECKPOINT = "image-samples.npz"
+"""Where a run directory has the state of an engine that has not converged."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +64,8 @@ class FittedImage:
     ----------
     samples : float64 (n_sample, 1, N, N), Jy/pixel
     is_map : bool
+    centre : float64 (1, N, N), Jy/pixel, or None
+        The image at the gains that were taken out, of which chi2 and residuals are; None: the mean.
     operator : ImageOperator
         With the data that the image was fitted to: gains taken out, components subtracted.
     remarks : tuple of str
@@ -83,3 +87,4 @@ class FittedImage:
     arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
     noise: float | None = None
     n_free: int = 0
+    centre: Array | None = None

@@ -58,7 +58,8 @@ class ImagePosterior(Printed):
     labels : tuple of str
         Of the partitions.
     chi2 : tuple of float
-        Of the mean image and each partition, with the noise factor in: 2 N is expected of noise.
+        Of the mean image (with sampled gains: of the image at their mean) and each partition, with the noise
+        factor in: 2 N is expected of noise.
     n_data : tuple of int
         N, complex samples of each partition.
     noise : float

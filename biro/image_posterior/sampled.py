@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import time
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ from biro.display.formatting import check_names
 from biro.errors import InputError
 from biro.files.json_value import JsonValue
 from biro.image_posterior.operator import ImageOperator, Vis, with_data
-from biro.image_posterior.problem import FittedImage, ImageProblem
+from biro.image_posterior.problem import CHECKPOINT, FittedImage, ImageProblem
 from biro.image_posterior.sampling.jax_room import double_precision
 from biro.image_posterior.self_calibration import fit_smooth
 from biro.models import Fixed
@@ -26,18 +27,26 @@ from biro.models.quantities.prior import LogNormal, Normal, Prior
 if TYPE_CHECKING:
     from biro.image_posterior.sampling.convolved_model import ConvolvedModel
     from biro.image_posterior.sampling.sky_priors import SkyPrior
-    from biro.image_posterior.sampling.variational import Draws, Settings
+    from biro.image_posterior.sampling.variational import Draws, Iteration, Settings
     from biro.image_posterior.sampling.visibility_model import VisibilityModel
 
     AnyModel: TypeAlias = VisibilityModel | ConvolvedModel
 log = logging.getLogger(__name__)
 
 Array = NDArray[np.float64]
-CHECKPOINT = "image-samples.npz"
 _NOT_CONVERGED = (
     "NOT CONVERGED: the mean image still moves after {} iterations, so that the errors may be too small; "
     "give more (n_iterations)"
 )
+_APPROXIMATE = (
+    "APPROXIMATE ERRORS: errors of the power spectrum, and of pixels that the data do not determine, are not "
+    "calibrated yet. Use them as a guide"
+)
+_TOO_SMALL = (
+    "ERRORS TOO SMALL: MGVI gives errors of the power spectrum and of faint pixels that are 2 to 3 times too "
+    "small"
+)
+_UNFINISHED = "{} of {} samples are not converged; their errors are not reliable"
 _FLUX_ERROR = 0.01
 """Relative error of a flux that is a number."""
 _BYTES, _STEPS = 8, 1500
@@ -60,10 +69,15 @@ def fit_sampled(problem: ImageProblem) -> FittedImage:
         prior = _prior(problem, image)
         model = _model(problem, prior)
         if model.is_convolved and settings.method == "geovi":
+            if "method" in problem.options:
+                raise InputError(
+                    f'method = "geovi": is not available for {model.n_data} visibilities; average data, or '
+                    'give method = "mgvi"'
+                )
             settings = replace(settings, method="mgvi")
         _tell(_plan(problem, model, settings))
         draws = _sampled(problem, model, settings, _start(problem, model, start.operator, image))
-        return _result(problem, model, draws, time.monotonic() - began)
+        return _result(problem, model, draws, settings.method, time.monotonic() - began)
 
 
 def _for_fast_map(problem: ImageProblem) -> ImageProblem:
@@ -162,10 +176,27 @@ def _sampled(problem: ImageProblem, model: AnyModel, settings: Settings, start: 
     between = None if isinstance(model, VisibilityModel) else model.major_cycle
     if between is not None:
         between(start)
-    draws = sample(model, start, settings, checkpoint=checkpoint, tell=_tell, between=between)
-    if checkpoint is not None:
-        checkpoint.unlink(missing_ok=True)
-    return draws
+    return sample(
+        model,
+        start,
+        settings,
+        checkpoint=checkpoint,
+        identity="" if checkpoint is None else _identity(problem, model),
+        tell=_tell,
+        between=between,
+    )
+
+
+def _identity(problem: ImageProblem, model: AnyModel) -> str:
+    """A digest of data, weights, components beside the image, priors, gains and noise."""
+    found = hashlib.sha256()
+    operator = model.operator
+    for array in (*operator.data, *operator.weights, *problem.components):
+        found.update(np.ascontiguousarray(array).tobytes())
+    names = [*(model.gains.names if model.gains else ()), *(model.noise.names if model.noise else ())]
+    found.update(repr((model.prior.lines, names, operator.field)).encode())
+    found.update(problem.sky.to_toml().encode())
+    return found.hexdigest()
 
 
 def _tell(line: str) -> None:
@@ -188,7 +219,7 @@ def _plan(problem: ImageProblem, model: AnyModel, settings: Settings) -> str:
     )
 
 
-def _result(problem: ImageProblem, model: AnyModel, draws: Draws, seconds: float) -> FittedImage:
+def _result(problem: ImageProblem, model: AnyModel, draws: Draws, method: str, seconds: float) -> FittedImage:
     """Images of the samples, the data with mean gains taken out, and what else was found."""
     import jax
     import jax.numpy as jnp
@@ -197,8 +228,8 @@ def _result(problem: ImageProblem, model: AnyModel, draws: Draws, seconds: float
     states = jnp.asarray(draws.mean[None] if is_map else draws.samples)
     images = np.asarray(jax.lax.map(model.image, states))[:, None]
     facts: dict[str, JsonValue] = {
-        "method": "map" if is_map else (problem.options.get("method") or "geovi"),
-        "iterations": [vars(one) for one in draws.iterations],
+        "method": method,
+        "iterations": [_for_json(one) for one in draws.iterations],
         "converged": draws.converged,
         "seconds": round(seconds, 1),
         "assumed": list(model.prior.lines),
@@ -208,25 +239,25 @@ def _result(problem: ImageProblem, model: AnyModel, draws: Draws, seconds: float
     if spectrum is not None:
         spectra = jax.lax.map(lambda xi: model.prior.spectrum(xi[model.at.sky]), states)
         arrays |= {"wavenumber": model.prior.wavenumbers, "power_spectrum": np.asarray(spectra)}
-    noise = None
     if model.noise is not None:
         factor, fraction = jax.vmap(lambda xi: model.noise.values(xi[model.at.noise]))(states)
-        noise = float(np.mean(factor))
         facts["noise"] = {
-            "factor": noise,
+            "factor": float(np.mean(factor)),
             "factor_sd": float(np.std(factor)),
             "systematic": float(np.mean(fraction)),
         }
-    operator, n_free = _with_noise(problem, model, states), 0
+    (operator, noise), n_free, centre = _with_noise(problem, model, draws.mean), 0, None
     if model.gains is not None:
-        operator = _calibrated(problem, model, states, operator)
+        operator = _calibrated(problem, model, draws.mean, operator)
+        # Gains of the mean state go with its image: with free amplitudes the mean image has another flux.
+        centre = np.asarray(model.image(jnp.asarray(draws.mean)))[None]
         # What the data determine of each number is what its variance has lost against the prior, 1.
         n_free = round(float(np.sum(1.0 - np.clip(np.var(states[:, model.at.gains], axis=0), 0.0, 1.0))))
         arrays["gain_coordinates"] = np.asarray(
             jax.vmap(lambda xi: model.gains.coordinates(xi[model.at.gains]))(states)
         )
         facts["gains"] = list(model.gains.names)
-    remarks = () if draws.converged else (_NOT_CONVERGED.format(len(draws.iterations)),)
+    remarks = _remarks(problem, draws, method)
     return FittedImage(
         samples=images,
         is_map=is_map,
@@ -236,27 +267,46 @@ def _result(problem: ImageProblem, model: AnyModel, draws: Draws, seconds: float
         arrays=arrays,
         noise=noise,
         n_free=n_free,
+        centre=centre,
     )
 
 
-def _with_noise(problem: ImageProblem, model: AnyModel, states: Any) -> ImageOperator:
-    """The operator with the systematic error of the mean state in its weights."""
+def _for_json(one: Iteration) -> dict[str, JsonValue]:
+    """Numbers of an iteration; JSON has no infinity."""
+    return {key: None if value == np.inf else value for key, value in vars(one).items()}
+
+
+def _remarks(problem: ImageProblem, draws: Draws, method: str) -> tuple[str, ...]:
+    """What a user must know of the errors of the samples."""
+    has_spectrum, n_samples = problem.prior.prior != "pixels", len(draws.samples)
+    given = [
+        (bool(n_samples) and has_spectrum, _APPROXIMATE),
+        (not draws.converged, _NOT_CONVERGED.format(len(draws.iterations))),
+        (draws.n_unfinished > 0, _UNFINISHED.format(draws.n_unfinished, n_samples)),
+        (method == "mgvi" and has_spectrum, _TOO_SMALL),
+    ]
+    return tuple(text for is_given, text in given if is_given)
+
+
+def _with_noise(problem: ImageProblem, model: AnyModel, mean: Array) -> tuple[ImageOperator, float | None]:
+    """The operator with the noise of the mean state in its weights, less the factor that is returned."""
     if model.noise is None:
-        return problem.operator
-    mean = np.mean(np.asarray(states), axis=0)
+        return problem.operator, None
     numbers = mean[model.at.noise]
     scale = np.asarray(model.noise.scale(numbers, model.visibilities(mean)))[0]
-    ratio = model.used.put(model.noise.factor_of_samples(numbers) / scale)
+    # Several groups have factors of their own: chi2 is divided by one, and weights have the rest.
+    factor = float(np.mean(model.noise.values(numbers)[0]))
+    ratio = model.used.put(factor / scale)
     weights = [weight * own**2 for weight, own in zip(problem.operator.weights, ratio, strict=True)]
-    return with_data(problem.operator, problem.operator.data, weights)
+    return with_data(problem.operator, problem.operator.data, weights), factor
 
 
 def _calibrated(
-    problem: ImageProblem, model: AnyModel, states: Any, operator: ImageOperator
+    problem: ImageProblem, model: AnyModel, mean: Array, operator: ImageOperator
 ) -> ImageOperator:
     """The data with the gains of the mean state taken out, and without the components."""
     assert model.gains is not None
-    log_amplitude, phase = model.gains.factors(np.mean(np.asarray(states), axis=0)[model.at.gains])
+    log_amplitude, phase = model.gains.factors(mean[model.at.gains])
     factor = np.exp(np.asarray(log_amplitude) + 1j * np.asarray(phase))
     products = model.used.put(np.broadcast_to(factor, (model.n_data,)))
     data, weights = [], []

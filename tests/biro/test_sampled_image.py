@@ -84,6 +84,7 @@ class LinearPrior:
         apart = np.hypot(y.ravel()[:, None] - y.ravel(), x.ravel()[:, None] - x.ravel())
         self.covariance = 0.5**2 * np.exp(-apart / 3.0)
         self.root, self.n = np.linalg.cholesky(self.covariance), N * N
+        self.is_hyper = np.zeros(self.n, bool)
 
     def image(self, xi: Any) -> Any:
         return 1.0 + (self.root @ xi).reshape(N, N)
@@ -194,7 +195,7 @@ class TestSamplesOfAWienerFilter:
         np.testing.assert_array_equal(again.samples, whole.samples)
         assert lines[0].startswith("going on after iteration 1")
         assert "chi2/2N" in lines[1]
-        with pytest.raises(InputError, match="another image or seed"):
+        with pytest.raises(InputError, match="of other data"):
             sample(wiener.model, wiener.start, replace(few, seed=9), checkpoint=path)
 
 

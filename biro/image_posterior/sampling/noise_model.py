@@ -96,11 +96,6 @@ class NoiseModel:
         fraction = self._fraction(xi[self._n_factor] if self._n_fraction else 0.0)
         return factor, fraction
 
-    def factor_of_samples(self, xi: Any) -> Array:
-        """The factor of each complex sample, float64 (n_data,)."""
-        factor = np.asarray(self.values(xi)[0])
-        return factor[self._group] if self._n_factor else np.full(self._group.shape, factor)
-
     def scale(self, xi: Any, mean: Any) -> Any:
         """The noise in units of the stated one, (2, n_data), for the model in these units."""
         factor, fraction = self.values(xi)

@@ -38,11 +38,14 @@ class SkyPrior(Protocol):
         What was assumed, for a user.
     wavenumbers : float64 (n_k,)
         Of the spectrum, cycles per width of the image; none where the prior has no spectrum.
+    is_hyper : bool (n,)
+        Which numbers describe the spectrum, and so the prior of all others.
     """
 
     n: int
     lines: tuple[str, ...]
     wavenumbers: Array
+    is_hyper: NDArray[np.bool_]
 
     def image(self, xi: Any) -> Any:
         """Brightness (N, N), Jy/pixel, of numbers (n,)."""
@@ -95,6 +98,8 @@ class CorrelatedField:
     ----------
     wavenumbers : float64 (n_k,)
         Of the power spectrum, cycles per width of the image, from 1 on.
+    is_hyper : bool (n,)
+        The sd, slope and departures of the spectrum.
     """
 
     def __init__(
@@ -115,6 +120,8 @@ class CorrelatedField:
         zeros = {key: jnp.zeros(item.shape) for key, item in self._field.domain.items()}
         flat, self._unravel = ravel_pytree(zeros)
         self.n = flat.size + 1
+        moves = {k: jnp.full(v.shape, float(k == "xi")) for k, v in self._field.domain.items()}
+        self.is_hyper = np.append(False, np.asarray(ravel_pytree(moves)[0]) == 0.0)
         self._log_flux, self._flux_sd = float(np.log(flux)), flux_sd
         self.wavenumbers = np.asarray(self._field.target_grids[0].harmonic_grid.mode_lengths)[1:]
         self._amplitude = maker.amplitude
@@ -163,7 +170,7 @@ class Pixels:
 
     def __init__(self, size: int, flux: float, dark: float = 0.02) -> None:
         self.n, self._size = size * size, size
-        self.wavenumbers = np.zeros(0)
+        self.wavenumbers, self.is_hyper = np.zeros(0), np.zeros(self.n, bool)
         self._scale = float(np.log(2.0)) * dark * flux / size**2
         self.lines: tuple[str, ...] = (
             f"independent pixels, inverse-gamma with exponent 1 and median {dark * flux / size**2:.3g} "

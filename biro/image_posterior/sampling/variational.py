@@ -8,17 +8,19 @@ come in pairs, mirrored about the mean.
 
 from __future__ import annotations
 
+import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 import jax
 import jax.numpy as jnp
 import nifty.re as jft
 import numpy as np
+from jax.tree_util import Partial
 from numpy.typing import NDArray
 
 from biro.errors import InputError
@@ -26,10 +28,14 @@ from biro.files.atomic import atomic_path
 
 Array = NDArray[np.float64]
 Method = Literal["map", "mgvi", "geovi"]
-_STRAIGHT = 3
-"""Iterations whose samples are not bent: MAP, and two of MGVI."""
+_STRAIGHT = 1
+"""Iterations whose samples are not bent: MAP. Straight ones would let the amplitude of a field collapse."""
 _MOVED, _MAP_MOVED = 0.4, 0.3
 """Moves of the mean below which it has converged, in units of the spread of samples, and of the noise."""
+_WHILE_MOVING, _LAST_MOVE, _RESULT = 0, 1, 2
+"""Streams of random numbers. One stream while the mean moves lets it come to rest."""
+_CREPT, _TRAIL = 0.3, 3
+"""Largest rms move of a group of `watched` numbers over so many iterations, in units of their spread."""
 
 
 class Posterior(Protocol):
@@ -37,6 +43,10 @@ class Posterior(Protocol):
 
     n: int
     n_data: int
+    is_hyper: NDArray[np.bool_]
+    """Which numbers describe the prior of others. MAP holds them, as their maximum is far from the mass."""
+    watched: Sequence[NDArray[np.int64]]
+    """Places of groups of numbers that may creep while visibilities stay: hyperparameters, gains, noise."""
 
     def likelihood(self) -> Any:
         """Of nifty, a function of one array (n,); the squares of its normalised residuals add up to chi2."""
@@ -55,10 +65,11 @@ class Settings:
     n_samples : int
         Samples of the result, even: pairs.
     n_iterations : int
-        At most so many moves of the mean; it ends when the mean moves by less than its Monte Carlo error.
+        At most so many moves of the mean. It ends when visibilities move by less than 0.4 of the spread of
+        samples twice, and hyperparameters, gains and noise by less than 0.3 of theirs over three iterations.
     seed : int
     n_pairs : int
-        Pairs of samples while the mean moves.
+        Pairs of samples while the mean moves, the same random numbers in each iteration.
     newton, cg : int
         Steps of Newton's method in an iteration, and of conjugate gradients in each.
     sampling : int
@@ -71,20 +82,24 @@ class Settings:
 
     method: Method = "geovi"
     n_samples: int = 16
-    n_iterations: int = 12
+    n_iterations: int = 24
     seed: int = 1
-    n_pairs: int = 3
+    n_pairs: int = 12
     newton: int = 10
     cg: int = 150
     sampling: int = 200
-    bending: int = 5
+    bending: int = 20
     energy: float = 0.02
 
     def __post_init__(self) -> None:
+        if self.method not in get_args(Method):
+            raise InputError(f'method: "geovi", "mgvi" or "map", found {self.method!r}')
+        for name in ("n_samples", "n_iterations", "n_pairs"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise InputError(f"{name}: an integer from 1 on, found {value!r}")
         if self.n_samples < 2 or self.n_samples % 2:
             raise InputError(f"n_samples: an even number from 2 on, found {self.n_samples}")
-        if self.n_iterations < 1:
-            raise InputError(f"n_iterations: from 1 on, found {self.n_iterations}")
 
 
 @dataclass
@@ -99,7 +114,10 @@ class Iteration:
     reduced_chi2 : float
         chi2/2N, averaged over the samples.
     moved : float
-        Rms move of the mean in units of the samples' sd.
+        Rms move of the mean in the space of the data, in units of the samples' sd.
+    crept : float
+        Largest rms move of hyperparameters, gains or noise over three iterations, in units of their sd;
+        infinite until there are so many, 0 where there are none of these numbers.
     seconds : float
     """
 
@@ -107,12 +125,14 @@ class Iteration:
     energy: float
     reduced_chi2: float
     moved: float
+    crept: float
     seconds: float
 
     def __str__(self) -> str:
+        crept = f", hyperparameters by {self.crept:.2g} sd in three" if 0.0 < self.crept < np.inf else ""
         return (
             f"iteration {self.number}: chi2/2N {self.reduced_chi2:.4g}, energy {self.energy:.6g}, "
-            f"mean moved by {self.moved:.2g} sd, {self.seconds:.1f} s"
+            f"mean moved by {self.moved:.2g} sd{crept}, {self.seconds:.1f} s"
         )
 
 
@@ -127,12 +147,15 @@ class Draws:
         Empty for MAP.
     iterations : list of Iteration
     converged : bool
+    n_unfinished : int
+        Samples whose conjugate gradients or Newton steps did not end.
     """
 
     mean: Array
     samples: Array
     iterations: list[Iteration] = field(default_factory=list)
     converged: bool = False
+    n_unfinished: int = 0
 
 
 def sample(
@@ -141,6 +164,7 @@ def sample(
     settings: Settings,
     *,
     checkpoint: Path | None = None,
+    identity: str = "",
     tell: Callable[[str], None] = lambda _: None,
     between: Callable[[Array], None] | None = None,
 ) -> Draws:
@@ -154,12 +178,14 @@ def sample(
     settings : Settings
     checkpoint : Path, optional
         A file that each iteration replaces; where it exists, the run goes on from it.
+    identity : str
+        Of data and model: a checkpoint of another one is refused.
     tell : function of str
         Is called with a line of each iteration.
     between : function of float64 (n,), optional
         Is called with the mean before each iteration but the first: a major cycle.
     """
-    state = _State(posterior, start, settings)
+    state = _State(posterior, start, settings, identity)
     if checkpoint is not None and checkpoint.exists():
         state.read(checkpoint)
         tell(f"going on after iteration {state.number} of {checkpoint}")
@@ -171,6 +197,9 @@ def sample(
         tell(str(state.iterate()))
         if checkpoint is not None:
             state.write(checkpoint)
+    if between is not None:
+        between(draws.mean)
+        state.renew()
     state.finish()
     return draws
 
@@ -187,15 +216,26 @@ def _of_all(likelihood: Any, visibilities: Callable[[Any], Any], points: Any) ->
     return found
 
 
+def _held_at(held: Any, at: Any, xi: Any) -> Any:
+    """Numbers with some of them held."""
+    return jnp.where(held, at, xi)
+
+
 class _State:
     """The mean and its samples between two iterations."""
 
-    def __init__(self, posterior: Posterior, start: Array, settings: Settings) -> None:
+    def __init__(self, posterior: Posterior, start: Array, settings: Settings, identity: str = "") -> None:
         self.posterior, self.settings = posterior, settings
         self.draws = Draws(np.asarray(start, np.float64), np.zeros((0, len(start))))
         self.number = 0
         self._key = jax.random.PRNGKey(settings.seed)
         self._close = 0
+        watched = [np.zeros(0, np.int64), *posterior.watched]
+        self._ends = np.cumsum([len(one) for one in watched])
+        self._watched = np.concatenate(watched)
+        self._trail: list[Array] = []
+        run = (settings.method, settings.n_pairs, settings.seed, posterior.n, identity)
+        self._digest = hashlib.sha256(repr(run).encode()).hexdigest()
         self.renew()
 
     def renew(self) -> None:
@@ -208,22 +248,25 @@ class _State:
         return self.settings.method == "geovi" and self.number >= _STRAIGHT
 
     def iterate(self) -> Iteration:
-        """Draw samples about the mean, and move the mean. The first iteration is MAP, the next two MGVI."""
+        """Draw samples about the mean, and move the mean. The first iteration is MAP, without spectrum."""
         began, settings = time.monotonic(), self.settings
-        key = jax.random.fold_in(self._key, self.number)
         is_map = settings.method == "map" or self.number == 0
-        samples = self._without_spread() if is_map else self._sampled(key, settings.n_pairs)
+        samples = self._without_spread() if is_map else self._sampled(_WHILE_MOVING, settings.n_pairs)[0]
         steps = settings.newton * (2 if is_map else 1)
         limits = {"maxiter": steps, "absdelta": settings.energy, "cg_kwargs": self._gradients}
-        found = self._vi.kl_minimize(samples, minimize_kwargs=limits)
-        mean, about = np.asarray(found.x), samples.at(found.x).samples
-        chi2, moved = self._compare(mean, np.asarray(about), is_map)
-        reduced = chi2 / (2 * self.posterior.n_data)
+        found = (self._held() if is_map else self._vi).kl_minimize(samples, minimize_kwargs=limits)
+        mean = np.asarray(found.x)
+        if is_map:
+            mean = np.where(self.posterior.is_hyper, self.draws.mean, mean)
+        about = np.asarray(samples.at(jnp.asarray(mean)).samples)
+        chi2, moved = self._compare(mean, about, is_map)
+        crept = self._creep(mean, about)
         self.number += 1
-        made = Iteration(self.number, float(found.fun), reduced, moved, time.monotonic() - began)
+        energy, reduced = float(found.fun), chi2 / (2 * self.posterior.n_data)
+        made = Iteration(self.number, energy, reduced, moved, crept, time.monotonic() - began)
         self.draws.mean = mean
         self.draws.iterations.append(made)
-        self._judge(moved)
+        self._judge(moved, crept)
         return made
 
     @property
@@ -231,32 +274,44 @@ class _State:
         """How far conjugate gradients go: by energy, as residuals are small where weak data still pull."""
         return {"maxiter": self.settings.cg, "absdelta": self.settings.energy / 200.0, "resnorm": 0.0}
 
-    def _without_spread(self) -> Any:
-        """Samples that all are the mean: MAP, in the compiled functions of the iterations that follow."""
-        zeros = jnp.zeros((2 * self.settings.n_pairs, self.posterior.n))
-        keys = jax.random.split(self._key, self.settings.n_pairs)
-        return jft.Samples(pos=jnp.asarray(self.draws.mean), samples=zeros, keys=keys)
+    def _held(self) -> Any:
+        """Minimiser of a likelihood whose hyperparameters stay where they are."""
+        hold = Partial(_held_at, jnp.asarray(self.posterior.is_hyper), jnp.asarray(self.draws.mean))
+        domain = jax.ShapeDtypeStruct((self.posterior.n,), jnp.float64)
+        held = self.likelihood.amend(hold, domain=domain)
+        return jft.OptimizeVI(held, self.settings.n_iterations, linear_minimizer_jit=False)
 
-    def _sampled(self, key: Any, n_pairs: int) -> Any:
-        """Pairs of samples about the mean."""
-        settings, keys = self.settings, jax.random.split(key, n_pairs)
-        samples, _ = self._vi.draw_linear_samples(
+    def _without_spread(self) -> Any:
+        """A pair of samples that both are the mean: MAP."""
+        keys = jax.random.split(self._key, 1)
+        return jft.Samples(
+            pos=jnp.asarray(self.draws.mean), samples=jnp.zeros((2, self.posterior.n)), keys=keys
+        )
+
+    def _sampled(self, stream: int, n_pairs: int) -> tuple[Any, int]:
+        """Pairs of samples about the mean, and how many of the samples did not end."""
+        settings = self.settings
+        keys = jax.random.split(jax.random.fold_in(self._key, stream), n_pairs)
+        samples, ended = self._vi.draw_linear_samples(
             jnp.asarray(self.draws.mean),
             keys,
             point_estimates=(),
             cg_kwargs={"absdelta": 1e-3, "maxiter": settings.sampling},
         )
+        unfinished = np.repeat(np.asarray(ended) != 0, 2)
         if self._bends:
-            samples, _ = self._vi.nonlinearly_update_samples(
+            samples, states = self._vi.nonlinearly_update_samples(
                 samples,
                 point_estimates=(),
                 minimize_kwargs={
-                    "xtol": 1e-3,
+                    # nifty multiplies it by the number of unknowns: steps of 0.03 sd of each.
+                    "xtol": 0.03 / np.sqrt(self.posterior.n),
                     "maxiter": settings.bending,
                     "cg_kwargs": {"maxiter": settings.cg},
                 },
             )
-        return samples
+            unfinished = unfinished | (np.asarray(states.status) != 0)
+        return samples, int(unfinished.sum())
 
     def _compare(self, mean: Array, about: Array, is_map: bool) -> tuple[float, float]:
         """Mean chi2 of the samples, and how far the mean has moved in the space of the data.
@@ -269,27 +324,44 @@ class _State:
         spread = 1.0 if is_map else np.sqrt(np.mean(np.sum((vis[2:] - vis[1]) ** 2, axis=1)))
         return float(np.mean(chi2[2:])), float(np.linalg.norm(vis[1] - vis[0]) / max(spread, 1e-12))
 
-    def _judge(self, moved: float) -> None:
+    def _creep(self, mean: Array, about: Array) -> float:
+        """How far watched numbers have moved over three iterations: what leaves visibilities as they are."""
+        self._trail = [*self._trail[-_TRAIL:], mean[self._watched]]
+        if not len(self._watched):
+            return 0.0
+        if len(self._trail) <= _TRAIL or self.settings.method == "map":
+            return np.inf
+        spread = np.sqrt(np.mean((about[:, self._watched] - self._trail[-1]) ** 2, axis=0))
+        moves = ((self._trail[-1] - self._trail[0]) / np.maximum(spread, 1e-12)) ** 2
+        groups = np.split(moves, self._ends[1:-1])
+        return float(np.sqrt(max(group.mean() for group in groups if len(group))))
+
+    def _judge(self, moved: float, crept: float) -> None:
         """Converged: twice in a row the mean moves by little of what the samples spread."""
         if self.settings.method == "map":
             self.draws.converged = moved < _MAP_MOVED
             return
         bends = self.settings.method != "geovi" or self.number > _STRAIGHT
-        self._close = self._close + 1 if moved < _MOVED and bends else 0
+        self._close = self._close + 1 if moved < _MOVED and crept < _CREPT and bends else 0
         self.draws.converged = self._close >= 2
 
     def finish(self) -> None:
-        """Draw the samples of the result about the last mean."""
-        if self.settings.method == "map":
+        """Move the mean once with all pairs where these are more, and draw the samples of the result."""
+        settings = self.settings
+        if settings.method == "map":
             return
-        key = jax.random.fold_in(self._key, 1 << 20)
-        samples = self._sampled(key, self.settings.n_samples // 2)
+        n_pairs = settings.n_samples // 2
+        if n_pairs > settings.n_pairs:
+            about, _ = self._sampled(_LAST_MOVE, n_pairs)
+            limits = {"maxiter": settings.newton, "absdelta": settings.energy, "cg_kwargs": self._gradients}
+            self.draws.mean = np.asarray(self._vi.kl_minimize(about, minimize_kwargs=limits).x)
+        samples, self.draws.n_unfinished = self._sampled(_RESULT, n_pairs)
         self.draws.samples = np.asarray(samples.samples)
 
     def write(self, path: Path) -> None:
         """Keep the state in a file."""
         rows = [
-            [one.number, one.energy, one.reduced_chi2, one.moved, one.seconds]
+            [one.number, one.energy, one.reduced_chi2, one.moved, one.crept, one.seconds]
             for one in self.draws.iterations
         ]
         with atomic_path(path) as place, place.open("wb") as file:
@@ -297,7 +369,8 @@ class _State:
                 file,
                 mean=self.draws.mean,
                 iterations=np.array(rows),
-                seed=self.settings.seed,
+                trail=np.array(self._trail),
+                digest=self._digest,
                 converged=self.draws.converged,
                 close=self._close,
             )
@@ -308,13 +381,16 @@ class _State:
         Raises
         ------
         InputError
-            It is of another problem or seed.
+            It is of other data, another model or other options.
         """
         with np.load(path, allow_pickle=False) as kept:
-            if kept["mean"].shape != self.draws.mean.shape or int(kept["seed"]) != self.settings.seed:
-                raise InputError(f"{path}: is of another image or seed; remove it or choose another folder")
+            if "digest" not in kept or str(kept["digest"]) != self._digest:
+                raise InputError(
+                    f"{path}: is of other data, another model, method, n_pairs or seed; remove it or choose "
+                    "another folder"
+                )
             self.draws.mean = kept["mean"]
-            rows = kept["iterations"]
+            rows, self._trail = kept["iterations"], list(kept["trail"])
             self.draws.converged, self._close = bool(kept["converged"]), int(kept["close"])
         self.draws.iterations = [Iteration(int(row[0]), *map(float, row[1:])) for row in rows]
         self.number = len(rows)

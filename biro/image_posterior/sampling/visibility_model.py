@@ -79,6 +79,10 @@ class VisibilityModel:
         ends = np.cumsum([prior.n, gains.n if gains else 0, noise.n if noise else 0])
         self.at = Sections(*(slice(a, b) for a, b in zip([0, *ends[:-1]], ends, strict=True)))
         self.n = int(ends[-1])
+        self.is_hyper = np.zeros(self.n, bool)
+        self.is_hyper[self.at.sky] = prior.is_hyper
+        places = np.arange(self.n)
+        self.watched = [places[self.is_hyper], places[self.at.gains], places[self.at.noise]]
         self._root_weight = np.sqrt(self.used.taken(operator.weights))
         self._data = real_parts(self.used.taken(operator.data)) * self._root_weight
         self._fixed = None if fixed is None else real_parts(self.used.taken(fixed))
