@@ -21,6 +21,7 @@ from biro.image_posterior.result import FILE, MISFIT, MODEL, ImagePosterior
 from biro.imaging.imager import first_date, origin_of
 from biro.imaging.psf import fit_beam
 from biro.models import Fixed, ImagePrior, SkyModel
+from biro.models.components.noise import SPLITS
 from biro.models.quantities import units
 from biro.observation.flags import warn_of_reading
 from biro.observation.noise import measure_noise
@@ -128,7 +129,26 @@ def _prior_of(sky: SkyModel) -> ImagePrior:
             "(biro solve --corrected)"
         )
     prior: ImagePrior = sky.image_priors[0]
+    _check_noise(sky, prior)
     return prior
+
+
+def _check_noise(sky: SkyModel, prior: ImagePrior) -> None:
+    """Refuse noise that is not a factor and a fraction, and what the fast map does not fit."""
+    noise = sky.noise
+    other = [
+        (noise.distribution != "gaussian", f'distribution = "{noise.distribution}"'),
+        (noise.of_antennas, 'per = "antenna"'),
+        (noise.grouping in SPLITS, f'per = "{noise.grouping}"'),
+        (noise.additive is not None, "additive"),
+        (bool(noise.edges), "edges"),
+        (noise.correlation is not None, f'correlation = "{noise.correlation}"'),
+    ]
+    found = next((text for is_given, text in other if is_given), None)
+    if found:
+        raise InputError(f"[noise] {found} is not fitted beside an image; give factor and systematic alone")
+    if not prior.is_sampled and noise.follows_model and not noise.fixed_fraction:
+        raise InputError('[noise] systematic: prior = "smooth" needs one number, found a prior; write 0.02')
 
 
 def _problem(

@@ -423,6 +423,32 @@ def test_what_cannot_stand_beside_an_image_is_refused(sky: SkyModel, match: str)
             sky.bind(observation.partition_views)
 
 
+@pytest.mark.parametrize(
+    ("noise", "match"),
+    [
+        (Noise(factor=1.0, distribution="student-t"), 'distribution = "student-t" is not fitted'),
+        (Noise(per="antenna"), 'per = "antenna" is not fitted'),
+        (Noise(factor=1.0, per="hands"), 'per = "hands" is not fitted'),
+        (Noise(additive="1 mJy"), "additive is not fitted"),
+        (Noise(systematic=0.02, edges=["1 km"]), "edges is not fitted"),
+        (Noise(factor=1.0, correlation="time"), 'correlation = "time" is not fitted'),
+    ],
+)
+@pytest.mark.parametrize("prior", ["smooth", "correlated-field"])
+def test_noise_beside_factor_and_fraction_is_refused(
+    observation: Observation, noise: Noise, match: str, prior: str
+) -> None:
+    sky = SkyModel([], images=[ImagePrior("diffuse", prior=prior)], noise=noise)
+    with pytest.raises(biro.InputError, match=re.escape(match)):
+        biro.fit_image(observation, sky, progress=False)
+
+
+def test_a_prior_of_the_systematic_error_is_refused_by_the_fast_map(observation: Observation) -> None:
+    sky = replace(diffuse(), noise=Noise(systematic={"prior": "uniform", "low": 0.0, "high": 0.1}))
+    with pytest.raises(biro.InputError, match='systematic: prior = "smooth" needs one number, found a prior'):
+        biro.fit_image(observation, sky, progress=False)
+
+
 def test_the_command_fits_an_image_and_prints_fluxes_of_regions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -382,8 +382,6 @@ class TestNoise:
         expected = np.sqrt(1.0 + 0.1**2 * (mean**2).sum(axis=0))
         np.testing.assert_allclose(model.scale(np.zeros(model.n), mean), np.stack([expected] * 2), rtol=1e-12)
         assert model.names == ["noise.factor"]
-        with pytest.raises(InputError, match="student-t"):
-            NoiseModel(Noise(distribution="student-t"), observation.partition_views, used)
 
 
 def test_a_fit_of_pixels_has_the_flux_of_a_point_with_its_error(observation: biro.Observation) -> None:

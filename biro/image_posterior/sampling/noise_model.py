@@ -63,15 +63,9 @@ class NoiseModel:
     n : int
     names : list of str
         Of the fitted quantities.
-
-    Raises
-    ------
-    InputError
-        Noise that only `biro.fit` treats.
     """
 
     def __init__(self, noise: Noise, views: Sequence[PartitionView], used: UsedData) -> None:
-        _refuse(noise)
         groups = noise.groups(views)
         order = list(dict.fromkeys(groups))
         n_each = [place.sum() for place in used.places]
@@ -116,18 +110,3 @@ def _value(given: Any) -> Callable[[Any], Any]:
         return from_normal(given)
     number = float(given.value)
     return lambda _: number
-
-
-def _refuse(noise: Noise) -> None:
-    """Refuse noise that is not a factor and a fraction."""
-    other = [
-        (noise.distribution != "gaussian", f'distribution = "{noise.distribution}"'),
-        (noise.of_antennas, 'per = "antenna"'),
-        (noise.grouping in ("hands", "correlation"), f'per = "{noise.grouping}"'),
-        (noise.additive is not None, "additive"),
-        (bool(noise.edges), "edges"),
-        (noise.correlation is not None, "correlation"),
-    ]
-    found = next((text for is_given, text in other if is_given), None)
-    if found:
-        raise InputError(f"noise: {found} is not fitted beside an image; give factor and systematic alone")
