@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,14 +25,18 @@ from biro.imaging.psf import fit_beam
 from biro.models import Fixed, ImagePrior, SkyModel
 from biro.models.components.noise import SPLITS
 from biro.models.quantities import units
+from biro.observation.correlations import PARALLEL_HANDS
 from biro.observation.flags import warn_of_reading
-from biro.observation.noise import measure_noise
+from biro.observation.noise import MIN_DIFFERENCES, measure_noise
 from biro.observation.observation import Observation
+from biro.observation.partition import Partition
 from biro.observation.stokes import PSEUDO_I, form_stokes
 from biro.simulation.prediction import predict
 from rime_kernels.choices import Backend
 
 log = logging.getLogger(__name__)
+ONE_HAND = 0.1
+"""Share of visibilities of one parallel hand above which there is a remark; flags of one hand are usual."""
 
 
 @takes(observation=OBSERVATION, sky=SKY)
@@ -68,7 +74,7 @@ def fit_image(
     pictures : bool
         Draw image.png into the folder.
     **options
-        Of the engine: for "smooth" strength (float) and n_cycle (of self-calibration).
+        Of the engine: for "smooth" strength (a number above 0) and n_cycle (of self-calibration, from 1).
 
     Returns
     -------
@@ -93,7 +99,7 @@ def fit_image(
     with showing(progress):
         problem = _problem(observation, sky, prior, backend, memory_limit)
         problem = replace(problem, seed=seed, progress=progress, run_dir=folder, options=options)
-        made = _result(problem, _engine(problem))
+        made = _result(problem, _with_remarks(problem, _engine(problem)))
     if folder is not None:
         made.save(folder, pictures=pictures)
         write_atomic(folder / MODEL, sky.to_toml().encode())
@@ -130,6 +136,11 @@ def _prior_of(sky: SkyModel) -> ImagePrior:
         )
     prior: ImagePrior = sky.image_priors[0]
     _check_noise(sky, prior)
+    if prior.prior == "pixels" and prior.flux is not None:
+        raise InputError(
+            'flux: prior = "pixels" has no prior of the flux; leave flux out, or write prior = '
+            '"correlated-field"'
+        )
     return prior
 
 
@@ -161,13 +172,39 @@ def _problem(
     whole = observation.whole("an image that is fitted")
     if not any(part.n_usable for part in whole.partitions):
         raise InputError("no visibility counts: all are flagged or have a weight of 0, so there is no image")
-    parts, _ = form_stokes(whole.partitions, PSEUDO_I)
+    parts, formed = form_stokes(whole.partitions, PSEUDO_I)
     stokes_i = replace(whole, partitions=tuple(part for part in parts if part.n_usable))
     place = choose_field(stokes_i, size=prior.size, field=_radians(prior.field), cell=_radians(prior.cell))
     operator = ImageOperator(stokes_i, place, backend=backend, memory_limit=memory_limit)
     components = _components(stokes_i, sky, backend)
     operator.data = [vis - model for vis, model in zip(operator.data, components, strict=True)]
-    return ImageProblem(stokes_i, operator, components, prior, sky, _noise(stokes_i, sky), 1, True)
+    noise, remark = _noise(stokes_i, sky)
+    return ImageProblem(
+        stokes_i,
+        operator,
+        components,
+        prior,
+        sky,
+        noise,
+        1,
+        True,
+        remarks=_one_hand(whole.partitions, formed.n_formed),
+        noise_remark=remark,
+    )
+
+
+def _one_hand(partitions: Sequence[Partition], n_formed: int) -> tuple[str, ...]:
+    """A remark where many visibilities of Stokes I are one parallel hand alone."""
+    alone: Counter[str] = Counter()
+    for part in partitions:
+        names = [name for name in part.corr_type if name in PARALLEL_HANDS]
+        counts = part.weight[..., [name in names for name in part.corr_type]] > 0
+        single = counts.sum(axis=2) == 1
+        alone.update({name: int((counts[..., i] & single).sum()) for i, name in enumerate(names)})
+    if sum(alone.values()) <= ONE_HAND * n_formed:
+        return ()
+    which = " and ".join(f"{n} visibilities are {name} alone" for name, n in alone.items() if n)
+    return (f"ONE HAND: {which} and count as Stokes I; the sky is assumed unpolarised",)
 
 
 def _radians(angle: Fixed | None) -> float | None:
@@ -190,13 +227,31 @@ def _components(observation: Observation, sky: SkyModel, backend: Backend) -> li
     return [np.asarray(vis) for vis in predict(observation, beside, backend=backend)]
 
 
-def _noise(observation: Observation, sky: SkyModel) -> float:
-    """The factor of the noise: a number of the model, or measured from differences of neighbouring times."""
+def _noise(observation: Observation, sky: SkyModel) -> tuple[float, str]:
+    """The factor of the noise, and a remark: a number of the model, or measured from neighbouring times."""
     factor = sky.noise.factor
     if isinstance(factor, Fixed):
-        return float(factor.value)
+        return float(factor.value), ""
     measured = measure_noise(observation.partitions)
-    return float(measured.ratio) if measured.ratio > 0.0 and np.isfinite(measured.ratio) else 1.0
+    if measured.n_difference < MIN_DIFFERENCES or not 0.0 < measured.ratio < np.inf:
+        return 1.0, (
+            "NOISE NOT MEASURED: noise taken as stated: too few neighbouring times "
+            f"({measured.n_difference} differences, {MIN_DIFFERENCES} are needed). Check the weights"
+        )
+    ratio = float(measured.ratio)
+    if measured.is_bound:
+        return ratio, (
+            "NOISE IS AN UPPER LIMIT: neighbouring times differ by more than noise, so that "
+            f"{ratio:.3g} times the noise of the weights is an upper limit. Give [noise] factor if known"
+        )
+    return ratio, ""
+
+
+def _with_remarks(problem: ImageProblem, fitted: FittedImage) -> FittedImage:
+    """What an engine returned, with remarks on the data, and on the noise unless the engine changed it."""
+    is_kept = problem.noise_remark and fitted.noise in (None, problem.noise)
+    of_noise = (problem.noise_remark,) if is_kept else ()
+    return replace(fitted, remarks=(*fitted.remarks, *problem.remarks, *of_noise))
 
 
 def _engine(problem: ImageProblem) -> FittedImage:
@@ -225,7 +280,7 @@ def _result(problem: ImageProblem, fitted: FittedImage) -> ImagePosterior:
     chi2 = tuple(value / noise**2 for value in operator.chi2(model))
     reduced = sum(chi2) / max(1.0, 2.0 * sum(operator.n_data) - fitted.n_free)
     remarks = [*fitted.remarks]
-    outside = source_outside(operator, residuals) if reduced > MISFIT else None
+    outside = source_outside(operator, residuals, noise) if reduced > MISFIT else None
     if reduced > MISFIT:
         remarks.insert(0, _misfit(reduced, outside, bool(problem.sky.gains)))
     remarks += [outside] if outside else []
