@@ -149,8 +149,9 @@ def _shortest(observation: Observation) -> float:
     used = [length for part in observation.partitions if (length := _lengths(part)).size]
     if not used:
         return 0.0
-    longest = max(float(length.max()) for length in used)
-    return min(float(length[length > longest / SAME_PLACE].min()) for length in used)
+    every = np.concatenate(used)
+    longest = float(every.max())
+    return float(every[every > longest / SAME_PLACE].min(initial=longest))
 
 
 def _lengths(part: Partition) -> NDArray[np.float64]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,15 +23,20 @@ from biro.image_posterior.result import FILE, MISFIT, MODEL, ImagePosterior
 from biro.imaging.imager import first_date, origin_of
 from biro.imaging.psf import fit_beam
 from biro.models import Fixed, ImagePrior, SkyModel
+from biro.models.components.noise import SPLITS
 from biro.models.quantities import units
+from biro.observation.correlations import PARALLEL_HANDS
 from biro.observation.flags import warn_of_reading
-from biro.observation.noise import measure_noise
+from biro.observation.noise import MIN_DIFFERENCES, measure_noise
 from biro.observation.observation import Observation
+from biro.observation.partition import Partition
 from biro.observation.stokes import PSEUDO_I, form_stokes
 from biro.simulation.prediction import predict
 from rime_kernels.choices import Backend
 
 log = logging.getLogger(__name__)
+ONE_HAND = 0.1
+"""Share of visibilities of one parallel hand above which there is a remark; flags of one hand are usual."""
 
 
 @takes(observation=OBSERVATION, sky=SKY)
@@ -67,7 +74,7 @@ def fit_image(
     pictures : bool
         Draw image.png into the folder.
     **options
-        Of the engine: for "smooth" strength (float) and n_cycle (of self-calibration).
+        Of the engine: for "smooth" strength (a number above 0) and n_cycle (of self-calibration, from 1).
 
     Returns
     -------
@@ -92,7 +99,7 @@ def fit_image(
     with showing(progress):
         problem = _problem(observation, sky, prior, backend, memory_limit)
         problem = replace(problem, seed=seed, progress=progress, run_dir=folder, options=options)
-        made = _result(problem, _engine(problem))
+        made = _result(problem, _with_remarks(problem, _engine(problem)))
     if folder is not None:
         # A result that had not converged is replaced by that of the run which went on.
         made.save(folder, overwrite=True, pictures=pictures)
@@ -131,7 +138,31 @@ def _prior_of(sky: SkyModel) -> ImagePrior:
             "(biro solve --corrected)"
         )
     prior: ImagePrior = sky.image_priors[0]
+    _check_noise(sky, prior)
+    if prior.prior == "pixels" and prior.flux is not None:
+        raise InputError(
+            'flux: prior = "pixels" has no prior of the flux; leave flux out, or write prior = '
+            '"correlated-field"'
+        )
     return prior
+
+
+def _check_noise(sky: SkyModel, prior: ImagePrior) -> None:
+    """Refuse noise that is not a factor and a fraction, and what the fast map does not fit."""
+    noise = sky.noise
+    other = [
+        (noise.distribution != "gaussian", f'distribution = "{noise.distribution}"'),
+        (noise.of_antennas, 'per = "antenna"'),
+        (noise.grouping in SPLITS, f'per = "{noise.grouping}"'),
+        (noise.additive is not None, "additive"),
+        (bool(noise.edges), "edges"),
+        (noise.correlation is not None, f'correlation = "{noise.correlation}"'),
+    ]
+    found = next((text for is_given, text in other if is_given), None)
+    if found:
+        raise InputError(f"[noise] {found} is not fitted beside an image; give factor and systematic alone")
+    if not prior.is_sampled and noise.follows_model and not noise.fixed_fraction:
+        raise InputError('[noise] systematic: prior = "smooth" needs one number, found a prior; write 0.02')
 
 
 def _problem(
@@ -144,13 +175,39 @@ def _problem(
     whole = observation.whole("an image that is fitted")
     if not any(part.n_usable for part in whole.partitions):
         raise InputError("no visibility counts: all are flagged or have a weight of 0, so there is no image")
-    parts, _ = form_stokes(whole.partitions, PSEUDO_I)
+    parts, formed = form_stokes(whole.partitions, PSEUDO_I)
     stokes_i = replace(whole, partitions=tuple(part for part in parts if part.n_usable))
     place = choose_field(stokes_i, size=prior.size, field=_radians(prior.field), cell=_radians(prior.cell))
     operator = ImageOperator(stokes_i, place, backend=backend, memory_limit=memory_limit)
     components = _components(stokes_i, sky, backend)
     operator.data = [vis - model for vis, model in zip(operator.data, components, strict=True)]
-    return ImageProblem(stokes_i, operator, components, prior, sky, _noise(stokes_i, sky), 1, True)
+    noise, remark = _noise(stokes_i, sky)
+    return ImageProblem(
+        stokes_i,
+        operator,
+        components,
+        prior,
+        sky,
+        noise,
+        1,
+        True,
+        remarks=_one_hand(whole.partitions, formed.n_formed),
+        noise_remark=remark,
+    )
+
+
+def _one_hand(partitions: Sequence[Partition], n_formed: int) -> tuple[str, ...]:
+    """A remark where many visibilities of Stokes I are one parallel hand alone."""
+    alone: Counter[str] = Counter()
+    for part in partitions:
+        names = [name for name in part.corr_type if name in PARALLEL_HANDS]
+        counts = part.weight[..., [name in names for name in part.corr_type]] > 0
+        single = counts.sum(axis=2) == 1
+        alone.update({name: int((counts[..., i] & single).sum()) for i, name in enumerate(names)})
+    if sum(alone.values()) <= ONE_HAND * n_formed:
+        return ()
+    which = " and ".join(f"{n} visibilities are {name} alone" for name, n in alone.items() if n)
+    return (f"ONE HAND: {which} and count as Stokes I; the sky is assumed unpolarised",)
 
 
 def _radians(angle: Fixed | None) -> float | None:
@@ -173,13 +230,31 @@ def _components(observation: Observation, sky: SkyModel, backend: Backend) -> li
     return [np.asarray(vis) for vis in predict(observation, beside, backend=backend)]
 
 
-def _noise(observation: Observation, sky: SkyModel) -> float:
-    """The factor of the noise: a number of the model, or measured from differences of neighbouring times."""
+def _noise(observation: Observation, sky: SkyModel) -> tuple[float, str]:
+    """The factor of the noise, and a remark: a number of the model, or measured from neighbouring times."""
     factor = sky.noise.factor
     if isinstance(factor, Fixed):
-        return float(factor.value)
+        return float(factor.value), ""
     measured = measure_noise(observation.partitions)
-    return float(measured.ratio) if measured.ratio > 0.0 and np.isfinite(measured.ratio) else 1.0
+    if measured.n_difference < MIN_DIFFERENCES or not 0.0 < measured.ratio < np.inf:
+        return 1.0, (
+            "NOISE NOT MEASURED: noise taken as stated: too few neighbouring times "
+            f"({measured.n_difference} differences, {MIN_DIFFERENCES} are needed). Check the weights"
+        )
+    ratio = float(measured.ratio)
+    if measured.is_bound:
+        return ratio, (
+            "NOISE IS AN UPPER LIMIT: neighbouring times differ by more than noise, so that "
+            f"{ratio:.3g} times the noise of the weights is an upper limit. Give [noise] factor if known"
+        )
+    return ratio, ""
+
+
+def _with_remarks(problem: ImageProblem, fitted: FittedImage) -> FittedImage:
+    """What an engine returned, with remarks on the data, and on the noise unless the engine changed it."""
+    is_kept = problem.noise_remark and fitted.noise in (None, problem.noise)
+    of_noise = (problem.noise_remark,) if is_kept else ()
+    return replace(fitted, remarks=(*fitted.remarks, *problem.remarks, *of_noise))
 
 
 def _engine(problem: ImageProblem) -> FittedImage:
@@ -208,7 +283,7 @@ def _result(problem: ImageProblem, fitted: FittedImage) -> ImagePosterior:
     chi2 = tuple(value / noise**2 for value in operator.chi2(model))
     reduced = sum(chi2) / max(1.0, 2.0 * sum(operator.n_data) - fitted.n_free)
     remarks = [*fitted.remarks]
-    outside = source_outside(operator, residuals) if reduced > MISFIT else None
+    outside = source_outside(operator, residuals, noise) if reduced > MISFIT else None
     if reduced > MISFIT:
         remarks.insert(0, _misfit(reduced, outside, bool(problem.sky.gains)))
     remarks += [outside] if outside else []

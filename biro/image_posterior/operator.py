@@ -206,11 +206,11 @@ class ImageOperator:
         )
 
 
-def source_outside(operator: ImageOperator, residuals: Sequence[Vis]) -> str | None:
+def source_outside(operator: ImageOperator, residuals: Sequence[Vis], noise: float = 1.0) -> str | None:
     """A line about a source outside of the field, from a dirty image of the residuals of a wider field.
 
     It is one where a point there would explain at least `OUTSIDE_SHARE` of what is left of chi2 above noise,
-    and is `OUTSIDE_SIGMA` times the noise of the weights. Phases that are not calibrated scatter flux over
+    and is `OUTSIDE_SIGMA` times the noise. Phases that are not calibrated scatter flux over
     the wider image, too, but no single point explains them.
 
     Parameters
@@ -218,6 +218,8 @@ def source_outside(operator: ImageOperator, residuals: Sequence[Vis]) -> str | N
     operator : ImageOperator
     residuals : sequence of complex (n_row, n_chan, n_corr), Jy
         Of the image that was fitted.
+    noise : float
+        Factor by which the noise is larger than the weights state.
     """
     field, n = operator.field, WIDER * operator.field.size
     while n > field.size and (n > WIDEST or n * field.cell > 1.3):
@@ -235,8 +237,9 @@ def source_outside(operator: ImageOperator, residuals: Sequence[Vis]) -> str | N
     y, x = np.unravel_index(int(plane.argmax()), plane.shape)
     explained = plane[y, x] ** 2 / operator.weight_sum
     pairs = zip(operator.weights, residuals, strict=True)
-    left = sum(float((weight * np.abs(vis) ** 2).sum()) for weight, vis in pairs) - 2.0 * sum(operator.n_data)
-    if not (plane[y, x] > 0.0 and explained > max(OUTSIDE_SIGMA**2, OUTSIDE_SHARE * left)):
+    chi2 = sum(float((weight * np.abs(vis) ** 2).sum()) for weight, vis in pairs)
+    left = chi2 - 2.0 * noise**2 * sum(operator.n_data)
+    if not (plane[y, x] > 0.0 and explained > max((OUTSIDE_SIGMA * noise) ** 2, OUTSIDE_SHARE * left)):
         return None
     ways = "west" if x > n // 2 else "east", "south" if y < n // 2 else "north"
     flux, east, north = (

@@ -42,6 +42,10 @@ class ImageProblem:
         Where checkpoints go.
     options : mapping
         Of the engine.
+    remarks : tuple of str
+        On the data.
+    noise_remark : str
+        What may be wrong with `noise`; "" where nothing is.
     """
 
     observation: Observation
@@ -54,6 +58,8 @@ class ImageProblem:
     progress: bool
     run_dir: Path | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
+    noise_remark: str = ""
 
 
 @dataclass(frozen=True, eq=False)

@@ -54,15 +54,22 @@ class Region:
         InputError
             Numbers or units that the shape does not have, or a region outside of the image.
         """
-        inside = self._inside(field)
-        step = (np.arange(FINE) + 0.5) / FINE - 0.5
-        fine = (np.arange(field.size) - field.size // 2)[:, None] + step
-        axis = fine.ravel() * field.cell
-        found = inside(-axis[None, :], axis[:, None])
+        found = self._points(field)[1:-1, 1:-1]
         share = found.reshape(field.size, FINE, field.size, FINE).mean(axis=(1, 3))
         if not share.any():
             raise InputError(f"region {self.text!r} lies outside of the image; {field}")
         return np.asarray(share, np.float64)
+
+    def is_cut(self, field: ImageField) -> bool:
+        """Whether points of the region lie beyond the rim of the image."""
+        found = self._points(field)
+        return bool(found[[0, -1]].any() or found[:, [0, -1]].any())
+
+    def _points(self, field: ImageField) -> NDArray[np.bool_]:
+        """Which points are inside: FINE along a side of each pixel, and one more beyond each edge."""
+        n = field.size * FINE
+        axis = ((np.arange(-1, n + 1) + 0.5) / FINE - 0.5 - field.size // 2) * field.cell
+        return np.asarray(self._inside(field)(-axis[None, :], axis[:, None]))
 
     def _inside(self, field: ImageField) -> Inside:
         """Whether points, direction cosines l and m, are inside."""
@@ -70,6 +77,7 @@ class Region:
             return _polygon(np.array([self._place(pair, field) for pair in self._words]))
         l0, m0 = self._place(self._words[0], field)
         lengths = [self._length(word, field) for word in self._words[1][:2]]
+        self._check_lengths(lengths)
         if self.kind == "circle":
             return lambda l, m: np.hypot(l - l0, m - m0) <= lengths[0]
         if self.kind == "annulus":
@@ -77,9 +85,7 @@ class Region:
                 (np.hypot(l - l0, m - m0) <= lengths[1]) & (np.hypot(l - l0, m - m0) > lengths[0])
             )
         # Angles turn from the first axis of the region: west in DS9, counted towards north.
-        angle = np.deg2rad(
-            float(re.sub(r"deg$|d$", "", self._words[1][2])) if len(self._words[1]) > 2 else 0.0
-        )
+        angle = np.deg2rad(_degrees(self._words[1][2], self.text)) if len(self._words[1]) > 2 else 0.0
 
         def turned(l: Array, m: Array) -> tuple[Array, Array]:
             x, y = -(l - l0), m - m0
@@ -90,6 +96,17 @@ class Region:
         return lambda l, m: (
             (np.abs(turned(l, m)[0]) <= 0.5 * lengths[0]) & (np.abs(turned(l, m)[1]) <= 0.5 * lengths[1])
         )
+
+    def _check_lengths(self, lengths: Sequence[float]) -> None:
+        """Refuse sizes that no shape has; the inner radius of an annulus may be 0."""
+        words = ", ".join(self._words[1][:2])
+        if self.kind == "annulus":
+            if not 0.0 <= lengths[0] < lengths[1]:
+                raise InputError(
+                    f"region {self.text!r}: expected an inner radius below the outer one, got {words}"
+                )
+        elif not min(lengths) > 0.0:
+            raise InputError(f"region {self.text!r}: expected lengths above 0, got {words}")
 
     def _place(self, pair: Sequence[str], field: ImageField) -> tuple[float, float]:
         """Direction cosines of a point."""
@@ -143,6 +160,8 @@ class RegionFlux(Printed):
     n_pixel : float
         Pixels inside, parts of pixels included.
     peak : float, Jy/pixel
+    is_cut : bool
+        Whether a part of the region lies outside of the image, so that the flux is that of the rest.
     """
 
     text: str
@@ -151,14 +170,15 @@ class RegionFlux(Printed):
     samples: Array
     n_pixel: float
     peak: float
+    is_cut: bool = False
 
     def __str__(self) -> str:
         unit = unit_for([self.flux, self.error or 0.0], FLUXES)
-        about = f"{self.text}: {self.n_pixel:.4g} pixels"
+        about = f"{self.text}: {self.n_pixel:.4g} pixels{', cut by the edge of the image' * self.is_cut}"
         if self.error is None:
             return (
                 f"{about}, {unit.text(self.flux, 4)} {unit.name}, without an error: there is the most "
-                'probable image alone. Fit with prior = "correlated-field" for errors'
+                'probable image alone. Fit with prior = "correlated-field" (and no method = "map") for errors'
             )
         return f"{about}, {unit.text(self.flux, 4)} +- {unit.text(self.error, 2)} {unit.name}"
 
@@ -169,6 +189,7 @@ class RegionFlux(Printed):
             "flux": self.flux,
             "error": self.error,
             "n_pixel": self.n_pixel,
+            "is_cut": self.is_cut,
             "samples": [float(value) for value in self.samples],
         }
 
@@ -188,7 +209,7 @@ def parse_region(text: str) -> Region:
     plain = text.strip()
     frame, _, rest = plain.rpartition(";")
     frame = frame.strip().lower()
-    made = _casa(plain) if "[" in plain and not frame else _ds9(frame or "image", rest.strip())
+    made = _casa(plain, text) if "[" in plain and not frame else _ds9(frame or "image", rest.strip())
     if made is None:
         raise InputError(f"region {text!r} is not understood; write {EXAMPLE}")
     kind, words, frame = made
@@ -211,8 +232,8 @@ def _ds9(frame: str, text: str) -> _Parsed | None:
     return kind, [words[:2], words[2:]], frame
 
 
-def _casa(text: str) -> _Parsed | None:
-    found = re.fullmatch(r"(\w+)\s*\[(.*)\]", text, re.DOTALL)
+def _casa(plain: str, text: str) -> _Parsed | None:
+    found = re.fullmatch(r"(\w+)\s*\[(.*)\]", plain, re.DOTALL)
     if found is None:
         return None
     kind, inner = found.group(1).lower(), found.group(2)
@@ -226,11 +247,9 @@ def _casa(text: str) -> _Parsed | None:
         return kind, [pairs[0], after], "casa"
     if kind == "annulus" and len(pairs) == 2:
         return kind, pairs, "casa"
-    if kind in ("ellipse", "centerbox", "rotbox") and len(pairs) == 2:
+    if kind in ("ellipse", "centerbox", "rotbox") and len(pairs) == 2 and len(after) <= 1:
         # CASA counts position angles from north through east; boxes and DS9 from the x axis.
-        turn = [f"{_degrees(after[0]) + 90.0 * (kind == 'ellipse')!r}"] if after else []
-        if turn is None:
-            return None
+        turn = [f"{_degrees(after[0], text) + 90.0 * (kind == 'ellipse')!r}"] if after else []
         return "ellipse" if kind == "ellipse" else "box", [pairs[0], [*pairs[1], *turn]], "casa"
     if kind == "box" and len(pairs) == 2:
         (x1, y1), (x2, y2) = pairs
@@ -238,12 +257,15 @@ def _casa(text: str) -> _Parsed | None:
     return None
 
 
-def _degrees(word: str) -> float:
+def _degrees(word: str, text: str) -> float:
     """An angle of a shape, deg."""
     found = _number(word)
-    if found is None:
-        return 0.0
-    return float(np.rad2deg(found[0] * units.factor(found[1] or "deg", units.ANGLE)))
+    try:
+        if found is not None:
+            return float(np.rad2deg(found[0] * units.factor(found[1] or "deg", units.ANGLE)))
+    except ModelError:
+        pass  # a unit that angles do not have
+    raise InputError(f"region {text!r}: expected an angle such as 30deg, got {word!r}")
 
 
 def _number(word: str) -> tuple[float, str] | None:

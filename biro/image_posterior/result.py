@@ -114,9 +114,12 @@ class ImagePosterior(Printed):
             There is the most probable image alone.
         """
         if self.is_map:
+            cause, remedy = f'prior = "{self.prior}"', 'fit with prior = "correlated-field"'
+            if self.prior != "smooth":
+                cause, remedy = 'method = "map"', 'fit with method = "geovi"'
             raise InputError(
-                f'image {self.name!r} has no errors: prior = "{self.prior}" gives the most probable image '
-                'alone; fit with prior = "correlated-field" for errors'
+                f"image {self.name!r} has no errors: {cause} gives the most probable image alone; {remedy} "
+                "for errors"
             )
         return np.asarray(self.samples.std(axis=0, ddof=1))
 
@@ -150,7 +153,9 @@ class ImagePosterior(Printed):
         fluxes = np.tensordot(self.samples[:, 0], mask, axes=([1, 2], [0, 1]))
         error = None if self.is_map else float(fluxes.std(ddof=1))
         peak = float(self.mean[0][mask > 0.0].max())
-        return RegionFlux(shape.text, float(fluxes.mean()), error, fluxes, float(mask.sum()), peak)
+        return RegionFlux(
+            shape.text, float(fluxes.mean()), error, fluxes, float(mask.sum()), peak, shape.is_cut(self.field)
+        )
 
     @property
     def flux(self) -> RegionFlux:

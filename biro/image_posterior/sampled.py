@@ -106,7 +106,12 @@ def _prior(problem: ImageProblem, image: Array) -> SkyPrior:
         raise InputError("the data have no positive flux, so that there is no image; check their phases")
     if problem.prior.prior == "pixels":
         return Pixels(problem.operator.field.size, flux)
-    return CorrelatedField(problem.operator.field.size, flux, sd)
+    made = CorrelatedField(problem.operator.field.size, flux, sd)
+    if isinstance(problem.prior.flux, Normal):
+        made.lines += (
+            f"flux: the normal prior is taken as log-normal, median {flux:.3g} Jy, sd of ln {sd:.2g}",
+        )
+    return made
 
 
 def _flux(given: Any) -> tuple[float | None, float]:
@@ -119,6 +124,11 @@ def _flux(given: Any) -> tuple[float | None, float]:
     if isinstance(given, LogNormal):
         return float(given.median * scale), float(given.sd)
     if isinstance(given, Normal):
+        if not 0.0 <= given.sd < given.mean:
+            raise InputError(
+                "flux: a normal prior of an image that is sampled is taken as log-normal and needs a mean "
+                f"above its sd, found mean {given.mean:g} and sd {given.sd:g}; give a log-normal prior"
+            )
         return float(given.mean * scale), float(given.sd / given.mean)
     raise InputError(
         f"flux: an image that is sampled needs a number, a normal or a log-normal prior, found {given.family}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
+from numbers import Integral, Real
 from typing import Any, cast
 
 import numpy as np
@@ -59,8 +60,7 @@ def fit_smooth(problem: ImageProblem) -> FittedImage:
     InputError
         Options that do not exist, or a prior of the flux other than normal.
     """
-    options = dict(problem.options)
-    check_names(options, ("strength", "n_cycle"), "fit_image")
+    options = _options(problem)
     flux = _flux(problem.prior)
     shared: dict[str, Any] = {"noise": problem.noise, "flux": flux, "strength": options.get("strength")}
     shared["show"] = problem.progress
@@ -71,8 +71,20 @@ def fit_smooth(problem: ImageProblem) -> FittedImage:
     if operator is not problem.operator and not problem.sky.gains:
         made = smooth_map(operator, name, start=made, **shared)
     if problem.sky.gains:
-        return _self_calibrated(problem, made, shared, options.get("n_cycle", N_CYCLE))
+        return _self_calibrated(problem, made, shared, options["n_cycle"])
     return _fitted(problem, made, operator, {})
+
+
+def _options(problem: ImageProblem) -> dict[str, Any]:
+    """Options of the fast map."""
+    options = dict(problem.options)
+    check_names(options, ("strength", "n_cycle"), "fit_image")
+    strength, n_cycle = options.get("strength"), options.get("n_cycle", N_CYCLE)
+    if strength is not None and not (isinstance(strength, Real) and 0.0 < strength < np.inf):
+        raise InputError(f"strength: expected a number above 0, found {strength!r}")
+    if not (isinstance(n_cycle, Integral) and n_cycle >= 1):
+        raise InputError(f"n_cycle: expected a whole number of at least 1, found {n_cycle!r}")
+    return options | {"n_cycle": int(n_cycle)}
 
 
 def _regularisation(problem: ImageProblem) -> Regularisation:
@@ -279,9 +291,11 @@ def _gains_asked(problem: ImageProblem) -> list[Step]:
     found: dict[Mode, str | float] = {}
     for gain in problem.sky.gains:
         if gain.delay is not None or gain.rate is not None or not _has_prior(gain):
+            start = "starts from the fast map, which " if problem.prior.is_sampled else ""
             raise InputError(
-                'prior = "smooth" solves for gains of amplitude and phase that both feeds share; write '
-                '[gain] phase = { prior = "uniform", low = "-180 deg", high = "180 deg", per = "scan" }'
+                f'prior = "{problem.prior.prior}" {start}solves for gains of amplitude and phase that '
+                'both feeds share; write [gain] phase = { prior = "uniform", low = "-180 deg", '
+                'high = "180 deg", per = "scan" }'
             )
         modes: tuple[Mode, Mode] = ("phase", "amplitude")
         found |= {

@@ -18,12 +18,14 @@ from typer.testing import CliRunner
 import biro
 from biro.cli.app import app
 from biro.image_posterior.field import ImageField, choose_field
+from biro.image_posterior.fit import _noise, _one_hand
 from biro.image_posterior.operator import ImageOperator, source_outside, with_data
 from biro.image_posterior.region import parse_region
 from biro.image_posterior.regularisers import Regulariser, make_regulariser
 from biro.image_posterior.result import ImagePosterior, read_result
+from biro.image_posterior.sampled import _flux
 from biro.image_posterior.smooth import FluxPrior, smooth_map
-from biro.models import ImagePrior, Noise, PointSource, SkyModel
+from biro.models import ImagePrior, Noise, Normal, PointSource, SkyModel
 from biro.models.components.direction import lm_to_radec
 from biro.observation.observation import Observation
 from biro.observation.stokes import PSEUDO_I, form_stokes
@@ -269,6 +271,10 @@ def test_a_source_outside_of_the_image_is_named(operator: ImageOperator) -> None
     turns = part.uvw @ [l, m, np.sqrt(1 - l**2 - m**2) - 1.0] * part.chan_freq[0] / SPEED_OF_LIGHT
     line = source_outside(data, [residuals[0] + np.exp(2j * np.pi * turns)[:, None, None]])
     assert line is not None
+    # With five times the noise, the source is 1 Jy / 0.047 Jy = 21 sigma, and noise alone is no source.
+    loud = [5.0 * residuals[0] + np.exp(2j * np.pi * turns)[:, None, None]]
+    assert source_outside(data, loud, noise=5.0) is not None
+    assert source_outside(data, [5.0 * residuals[0]], noise=5.0) is None
     # Noise of 0.01 Jy, in two figures.
     assert re.match(r"SOURCE OUTSIDE: about (9\d0 mJy|1 Jy) lie 2 arcmin east and 2.17 arcmin south", line), (
         line
@@ -318,6 +324,18 @@ def test_regions_lie_where_pixels_offsets_and_directions_agree() -> None:
     for bad in ("circle(1, 2)", "blob(1, 2, 3)", "galactic; circle(1, 2, 3)", "offset; circle(1 Jy, 2, 3)"):
         with pytest.raises(biro.InputError, match="region"):
             parse_region(bad).mask(FIELD)
+    for bad, match in (
+        ("image; box(33,33,10,4,abc)", "expected an angle such as 30deg, got 'abc'"),
+        ("image; box(33,33,10,4,30Jy)", "expected an angle such as 30deg"),
+        ("ellipse [[32pix, 32pix], [20pix, 5pix], abc]", "expected an angle such as 30deg, got 'abc'"),
+        ("image; circle(33,33,-5)", "expected lengths above 0, got -5"),
+        ("image; annulus(33,33,8,4)", "expected an inner radius below the outer one, got 8, 4"),
+    ):
+        with pytest.raises(biro.InputError, match=match):
+            parse_region(bad).mask(FIELD)
+    # Pixels from 1 to 64: a box of all of them ends at the rim, a circle of 40 pixels does not.
+    assert not parse_region("image; box(32.5, 32.5, 64, 64)").is_cut(FIELD)
+    assert parse_region("image; circle(33, 33, 40)").is_cut(FIELD)
     with pytest.raises(biro.InputError, match="outside of the image"):
         parse_region("image; circle(500, 500, 3)").mask(FIELD)
 
@@ -351,8 +369,12 @@ def test_a_fit_has_fluxes_of_regions_and_says_that_errors_are_lacking(fitted: Im
     assert "without an error" in str(core)
     assert not fitted.remarks
     assert fitted.total_chi2 == pytest.approx(1.0, abs=4.0 / np.sqrt(sum(fitted.n_data)))
-    with pytest.raises(biro.InputError, match="has no errors"):
+    cut = fitted.region("offset; circle(0 arcsec, 70 arcsec, 30 arcsec)")
+    assert "pixels, cut by the edge of the image" in str(cut)
+    with pytest.raises(biro.InputError, match='has no errors: prior = "smooth" gives'):
         _ = fitted.sd
+    with pytest.raises(biro.InputError, match='has no errors: method = "map" gives'):
+        _ = replace(fitted, prior="correlated-field").sd
     y, x = np.unravel_index(int(fitted.restored()[0].argmax()), (SIZE, SIZE))
     assert (y, x) == (SIZE // 2, SIZE // 2)
     # The restored peak of a point is its flux, in Jy/beam, with sidelobes of the other one taken out.
@@ -421,6 +443,92 @@ def test_what_cannot_stand_beside_an_image_is_refused(sky: SkyModel, match: str)
     if sky.image_priors:
         with pytest.raises(biro.ModelError, match="fitted, not given"):
             sky.bind(observation.partition_views)
+
+
+@pytest.mark.parametrize(
+    ("noise", "match"),
+    [
+        (Noise(factor=1.0, distribution="student-t"), 'distribution = "student-t" is not fitted'),
+        (Noise(per="antenna"), 'per = "antenna" is not fitted'),
+        (Noise(factor=1.0, per="hands"), 'per = "hands" is not fitted'),
+        (Noise(additive="1 mJy"), "additive is not fitted"),
+        (Noise(systematic=0.02, edges=["1 km"]), "edges is not fitted"),
+        (Noise(factor=1.0, correlation="time"), 'correlation = "time" is not fitted'),
+    ],
+)
+@pytest.mark.parametrize("prior", ["smooth", "correlated-field"])
+def test_noise_beside_factor_and_fraction_is_refused(
+    observation: Observation, noise: Noise, match: str, prior: str
+) -> None:
+    sky = SkyModel([], images=[ImagePrior("diffuse", prior=prior)], noise=noise)
+    with pytest.raises(biro.InputError, match=re.escape(match)):
+        biro.fit_image(observation, sky, progress=False)
+
+
+def test_a_prior_of_the_systematic_error_is_refused_by_the_fast_map(observation: Observation) -> None:
+    sky = replace(diffuse(), noise=Noise(systematic={"prior": "uniform", "low": 0.0, "high": 0.1}))
+    with pytest.raises(biro.InputError, match='systematic: prior = "smooth" needs one number, found a prior'):
+        biro.fit_image(observation, sky, progress=False)
+
+
+def test_noise_of_few_differences_is_taken_as_stated(observation: Observation) -> None:
+    (part,) = observation.partitions
+    first = (part.time_index < 2) & (part.antenna1 == 0)
+    few = replace(part, weight=np.where(first[:, None, None], part.weight, 0.0))
+    factor, remark = _noise(replace(observation, partitions=(few,)), replace(diffuse(), noise=Noise()))
+    # 26 baselines of an antenna at two times have 26 differences, fewer than the 32 that measure the noise.
+    assert factor == 1.0
+    assert "noise taken as stated: too few neighbouring times (26 differences" in remark
+    factor, remark = _noise(observation, replace(diffuse(), noise=Noise()))
+    # 1053 complex differences: the median of |x| is good to sqrt(0.68 / 1053) = 2.5 %.
+    assert factor == pytest.approx(1.0, abs=0.1)
+    assert not remark
+
+
+def test_visibilities_of_one_hand_are_named() -> None:
+    (part,) = simulated(sky_of_points()).partitions
+    hands = [name in ("RR", "XX") for name in part.corr_type]
+    name = part.corr_type[hands.index(True)]
+    n = part.weight[..., 0].size
+    assert _one_hand([part], n) == ()
+    alone = replace(part, weight=part.weight * np.array(hands))
+    expected = (
+        f"ONE HAND: {n} visibilities are {name} alone and count as Stokes I; the sky is assumed unpolarised"
+    )
+    assert _one_hand([alone], n) == (expected,)
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [({"strength": 0.0}, "strength: expected a number above 0"), ({"strength": "1"}, "strength: expected"),
+     ({"n_cycle": 0}, "n_cycle: expected a whole number"), ({"n_cycle": 2.5}, "n_cycle: expected a whole")],
+)  # fmt: skip
+def test_options_of_the_fast_map_are_checked(
+    observation: Observation, options: dict[str, object], match: str
+) -> None:
+    with pytest.raises(biro.InputError, match=match):
+        biro.fit_image(observation, diffuse(), backend="cpu", progress=False, **options)  # type: ignore[arg-type]
+
+
+def test_a_flux_that_samples_of_pixels_do_not_use_is_refused(observation: Observation) -> None:
+    prior = ImagePrior("field", prior="pixels", size=SIZE, cell="5 arcsec", flux="1 Jy")
+    with pytest.raises(biro.InputError, match='prior = "pixels" has no prior of the flux'):
+        biro.fit_image(observation, SkyModel([], images=[prior]), progress=False)
+
+
+def test_a_normal_flux_that_log_normal_cannot_stand_for_is_refused() -> None:
+    assert _flux(Normal(2.0, 0.5, "Jy")) == (2.0, 0.25)
+    for mean, sd in ((1.0, 1.0), (-1.0, 0.1), (0.0, 0.1)):
+        with pytest.raises(biro.InputError, match="needs a mean above its sd"):
+            _flux(Normal(mean, sd, "Jy"))
+
+
+def test_baselines_at_one_place_alone_in_a_partition_set_no_width(observation: Observation) -> None:
+    (part,) = observation.partitions
+    longest = float(np.hypot(*part.uvw[:, :2].T).max())
+    near = replace(part, uvw=part.uvw * (1e-3 * longest / np.hypot(*part.uvw[:, :2].T))[:, None], spw_id=1)
+    both = replace(observation, partitions=(part, near))
+    assert choose_field(both, cell=CELL).size == choose_field(observation, cell=CELL).size
 
 
 def test_the_command_fits_an_image_and_prints_fluxes_of_regions(

@@ -383,8 +383,15 @@ class TestNoise:
         expected = np.sqrt(1.0 + 0.1**2 * (mean**2).sum(axis=0))
         np.testing.assert_allclose(model.scale(np.zeros(model.n), mean), np.stack([expected] * 2), rtol=1e-12)
         assert model.names == ["noise.factor"]
-        with pytest.raises(InputError, match="student-t"):
-            NoiseModel(Noise(distribution="student-t"), observation.partition_views, used)
+        # A number of 1 is the quantile Phi(1) of the factor, which multiplies a systematic error that is a
+        # number (physics: section 7), and not one that has a prior.
+        factor = 0.5 * 4.0 ** stats.norm.cdf(1.0)
+        found = model.scale(np.ones(1), mean)
+        np.testing.assert_allclose(found, np.stack([factor * expected] * 2), rtol=1e-12)
+        free = replace(noise, systematic=Uniform(0.0, 0.2))
+        found = NoiseModel(free, observation.partition_views, used).scale(np.array([1.0, 0.0]), mean)
+        apart = np.sqrt(factor**2 + 0.1**2 * (mean**2).sum(axis=0))
+        np.testing.assert_allclose(found, np.stack([apart] * 2), rtol=1e-12)
 
 
 def test_a_fit_of_pixels_has_the_flux_of_a_point_with_its_error(observation: biro.Observation) -> None:

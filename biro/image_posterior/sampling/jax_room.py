@@ -1,4 +1,4 @@
-"""The room in which JAX works for images: its packages, double precision, and the CPU."""
+"""JAX with double precision on the CPU, and its packages, for images."""
 
 from __future__ import annotations
 

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from biro.errors import InputError
 from biro.image_posterior.sampling.jax_operator import UsedData
-from biro.models.components.noise import Noise
+from biro.models.components.noise import HIGHEST, LOWEST, Noise
 from biro.models.components.partition_view import PartitionView
 from biro.models.quantities.parameter import Fixed
 from biro.models.quantities.prior import HalfNormal, LogNormal, LogUniform, Normal, Prior, Uniform
 
 Array = NDArray[np.float64]
-_DEFAULT = LogUniform(1e-2, 1e2)
+_DEFAULT = LogUniform(LOWEST, HIGHEST)
 _BEYOND = 8.0
 """Numbers beyond this count as it: a probability of 1e-15."""
 
@@ -50,6 +50,8 @@ def from_normal(prior: Prior) -> Callable[[Any], Any]:
 class NoiseModel:
     """sigma^2 -> s^2 sigma^2 + f^2 |V|^2 with the visibilities V of the model (physics: section 7).
 
+    A number f is multiplied by the factor, too, as `Noise.factor_of_all` has it: s^2 (sigma^2 + f^2 |V|^2).
+
     Parameters
     ----------
     noise : Noise
@@ -63,15 +65,9 @@ class NoiseModel:
     n : int
     names : list of str
         Of the fitted quantities.
-
-    Raises
-    ------
-    InputError
-        Noise that only `biro.fit` treats.
     """
 
     def __init__(self, noise: Noise, views: Sequence[PartitionView], used: UsedData) -> None:
-        _refuse(noise)
         groups = noise.groups(views)
         order = list(dict.fromkeys(groups))
         n_each = [place.sum() for place in used.places]
@@ -81,6 +77,7 @@ class NoiseModel:
         fraction = (noise.systematic or (Fixed(0.0),))[0]
         self._fraction, self._has_fraction = _value(fraction), noise.follows_model
         self._n_fraction = int(isinstance(fraction, Prior))
+        self._of_all = noise.factor_of_all
         self.n = self._n_factor + self._n_fraction
         self.names = [f"noise.factor{f'[{group}]' * bool(group)}" for group in order][: self._n_factor]
         self.names += ["noise.systematic"] * self._n_fraction
@@ -102,7 +99,8 @@ class NoiseModel:
         variance = (factor[self._group] if self._n_factor else factor) ** 2
         variance = jnp.broadcast_to(variance, mean.shape)
         if self._has_fraction:
-            variance = variance + fraction**2 * jnp.sum(mean**2, axis=0)
+            share = fraction**2 * jnp.sum(mean**2, axis=0)
+            variance = variance * (1.0 + share) if self._of_all else variance + share
         return jnp.sqrt(variance)
 
 
@@ -111,18 +109,3 @@ def _value(given: Any) -> Callable[[Any], Any]:
         return from_normal(given)
     number = float(given.value)
     return lambda _: number
-
-
-def _refuse(noise: Noise) -> None:
-    """Refuse noise that is not a factor and a fraction."""
-    other = [
-        (noise.distribution != "gaussian", f'distribution = "{noise.distribution}"'),
-        (noise.of_antennas, 'per = "antenna"'),
-        (noise.grouping in ("hands", "correlation"), f'per = "{noise.grouping}"'),
-        (noise.additive is not None, "additive"),
-        (bool(noise.edges), "edges"),
-        (noise.correlation is not None, "correlation"),
-    ]
-    found = next((text for is_given, text in other if is_given), None)
-    if found:
-        raise InputError(f"noise: {found} is not fitted beside an image; give factor and systematic alone")

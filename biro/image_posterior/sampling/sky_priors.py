@@ -158,7 +158,8 @@ class Pixels:
     """Independent pixels with an inverse-gamma prior, p(I) = q I^-2 exp(-q / I): most of them are faint.
 
     The tail I^-2 is nearly that of counts of radio sources. q = ln 2 times the median, and all medians
-    together are a small part of the flux, so that the image is dark where data do not ask for brightness.
+    together are a small part of the flux, so that the image is dark where the data do not require
+    brightness.
 
     Parameters
     ----------
