@@ -79,7 +79,8 @@ def _options(problem: ImageProblem) -> dict[str, Any]:
     """Options of the fast map."""
     options = dict(problem.options)
     check_names(options, ("strength", "n_cycle"), "fit_image")
-    strength, n_cycle = options.get("strength"), options.get("n_cycle", N_CYCLE)
+    strength: Any = options.get("strength")
+    n_cycle: Any = options.get("n_cycle", N_CYCLE)
     if strength is not None and not (isinstance(strength, Real) and 0.0 < strength < np.inf):
         raise InputError(f"strength: expected a number above 0, found {strength!r}")
     if not (isinstance(n_cycle, Integral) and n_cycle >= 1):

@@ -110,7 +110,8 @@ class ConvolvedModel:
 
     def __init__(self, operator: ImageOperator, prior: SkyPrior) -> None:
         self.operator, self.prior, self.n = operator, prior, prior.n
-        self.is_hyper, self.watched = prior.is_hyper, [np.flatnonzero(prior.is_hyper)]
+        self.is_hyper = prior.is_hyper
+        self.watched: list[NDArray[Any]] = [np.flatnonzero(prior.is_hyper)]
         self.at = Sections(slice(0, self.n), slice(0, 0), slice(0, 0))
         self.used = UsedData(operator.weights)
         self.n_data = self.used.n

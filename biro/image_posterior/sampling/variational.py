@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -45,7 +45,7 @@ class Posterior(Protocol):
     n_data: int
     is_hyper: NDArray[np.bool_]
     """Which numbers describe the prior of others. MAP holds them, as their maximum is far from the mass."""
-    watched: Sequence[NDArray[np.int64]]
+    watched: list[NDArray[Any]]
     """Places of groups of numbers that may creep while visibilities stay: hyperparameters, gains, noise."""
 
     def likelihood(self) -> Any:

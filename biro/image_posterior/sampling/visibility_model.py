@@ -82,7 +82,11 @@ class VisibilityModel:
         self.is_hyper = np.zeros(self.n, bool)
         self.is_hyper[self.at.sky] = prior.is_hyper
         places = np.arange(self.n)
-        self.watched = [places[self.is_hyper], places[self.at.gains], places[self.at.noise]]
+        self.watched: list[NDArray[Any]] = [
+            places[self.is_hyper],
+            places[self.at.gains],
+            places[self.at.noise],
+        ]
         self._root_weight = np.sqrt(self.used.taken(operator.weights))
         self._data = real_parts(self.used.taken(operator.data)) * self._root_weight
         self._fixed = None if fixed is None else real_parts(self.used.taken(fixed))
