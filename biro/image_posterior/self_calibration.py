@@ -81,9 +81,9 @@ def _options(problem: ImageProblem) -> dict[str, Any]:
     check_names(options, ("strength", "n_cycle"), "fit_image")
     strength: Any = options.get("strength")
     n_cycle: Any = options.get("n_cycle", N_CYCLE)
-    if strength is not None and not (isinstance(strength, Real) and 0.0 < strength < np.inf):
+    if strength is not None and not (isinstance(strength, Real) and 0.0 < float(strength) < np.inf):
         raise InputError(f"strength: expected a number above 0, found {strength!r}")
-    if not (isinstance(n_cycle, Integral) and n_cycle >= 1):
+    if not (isinstance(n_cycle, Integral) and int(n_cycle) >= 1):
         raise InputError(f"n_cycle: expected a whole number of at least 1, found {n_cycle!r}")
     return options | {"n_cycle": int(n_cycle)}
 
