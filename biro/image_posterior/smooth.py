@@ -32,7 +32,7 @@ MAX_CYCLES = 12
 ENOUGH = 0.1
 """Cycles end when chi2 changes by less than this many of its standard deviations, sqrt(4 N)."""
 MEMORY, N_FIRST, N_ITERATION = 20, 80, 300
-"""Of L-BFGS-B: steps remembered, iterations at each strength of the first cycle, and of later ones."""
+"""Limits of L-BFGS-B: steps remembered, iterations at each strength of the first cycle, of later ones."""
 N_STRENGTH, STEP = 5, 3.0
 """Strengths from the strongest to the weakest that the rule tries, and the ratio of those before them."""
 LITTLE, NEAR = 0.003, 0.02

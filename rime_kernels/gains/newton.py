@@ -19,7 +19,7 @@ from rime_kernels.gains.envelope import factorise, solve
 CLOSE = 1e-13
 """The search ends where a step is expected to gain less than half of this, times the coordinates."""
 CLOSER = 1e-3 * CLOSE
-"""The same where steps go by the factor of an earlier place."""
+"""This limit where steps go by the factor of an earlier place."""
 SLOW = 0.05
 """Second derivatives are worked out anew where a step gains more than this, times what that before gained."""
 ROUNDING = 1e-24
@@ -27,7 +27,7 @@ ROUNDING = 1e-24
 ENOUGH = 1e-12
 """What the last step may gain, of f, where the number of steps ended the search."""
 LONGEST = 1.0
-"""Of a step in ln amplitude or phase of a cell, in e-folds and radians."""
+"""Largest step in ln amplitude or phase of a cell, in e-folds and radians."""
 SHORTER, TRIALS = 0.4, 30
 """What a step that does not lead to a smaller f is multiplied by, and how often."""
 

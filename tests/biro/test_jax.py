@@ -154,7 +154,7 @@ def test_a_batch_is_one_call(likelihood: biro.Likelihood, monkeypatch: pytest.Mo
 
 
 def test_differences_agree_with_gradients(likelihood: biro.Likelihood) -> None:
-    """Of functions that biro has no other derivatives of: central differences, right to the step squared."""
+    """Central differences, right to the step squared, of functions without other derivatives in biro."""
     target, rng = biro.jax.likelihood(likelihood), np.random.default_rng(5)
     y, along, step = rng.normal(size=likelihood.n_param), rng.normal(size=likelihood.n_param), 1e-5
     unit = rng.uniform(0.2, 0.8, likelihood.n_param)
@@ -272,7 +272,7 @@ def test_outside_the_prior_there_is_nothing(likelihood: biro.Likelihood) -> None
 
 
 def test_errors_of_biro_come_out(likelihood: biro.Likelihood, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As they are outside of compiled programs; inside, as a line of JAX's error."""
+    """Errors are biro's own outside of compiled programs; inside, a line of JAX's error."""
 
     def fails(self, theta):
         raise LikelihoodError("200 of 1000 likelihood values are NaN")

@@ -13,7 +13,7 @@ import pytest
 from scipy import stats
 
 import biro
-from biro.errors import InputError
+from biro.errors import DataError, InputError
 from biro.image_posterior.field import ImageField
 from biro.image_posterior.operator import ImageOperator, with_data
 from biro.image_posterior.sampling import jax_room
@@ -197,6 +197,9 @@ class TestSamplesOfAWienerFilter:
         assert "chi2/2N" in lines[1]
         with pytest.raises(InputError, match="of other data"):
             sample(wiener.model, wiener.start, replace(few, seed=9), checkpoint=path)
+        path.write_bytes(path.read_bytes()[:100])
+        with pytest.raises(DataError, match=r"state\.npz"):
+            sample(wiener.model, wiener.start, few, checkpoint=path)
 
 
 class TestConvolvedModel:

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from biro.errors import InputError
 from biro.files.atomic import atomic_path
+from biro.files.npz import read_npz
 
 Array = NDArray[np.float64]
 Method = Literal["map", "mgvi", "geovi"]
@@ -49,7 +50,7 @@ class Posterior(Protocol):
     """Places of groups of numbers that may creep while visibilities stay: hyperparameters, gains, noise."""
 
     def likelihood(self) -> Any:
-        """Of nifty, a function of one array (n,); the squares of its normalised residuals add up to chi2."""
+        """A likelihood of nifty of one array (n,); its normalised residuals squared add up to chi2."""
 
     def visibilities(self, xi: Any) -> Any:
         """The model of the data in units of the noise, any shape: what tells whether the mean has moved."""
@@ -382,15 +383,17 @@ class _State:
         ------
         InputError
             It is of other data, another model or other options.
+        DataError
+            It is broken.
         """
-        with np.load(path, allow_pickle=False) as kept:
-            if "digest" not in kept or str(kept["digest"]) != self._digest:
-                raise InputError(
-                    f"{path}: is of other data, another model, method, n_pairs or seed; remove it or choose "
-                    "another folder"
-                )
-            self.draws.mean = kept["mean"]
-            rows, self._trail = kept["iterations"], list(kept["trail"])
-            self.draws.converged, self._close = bool(kept["converged"]), int(kept["close"])
+        kept = read_npz(path, "a fit of an image that goes on")
+        if "digest" not in kept or str(kept["digest"]) != self._digest:
+            raise InputError(
+                f"{path}: is of other data, another model, method, n_pairs or seed; remove it or choose "
+                "another folder"
+            )
+        self.draws.mean = np.asarray(kept["mean"], np.float64)
+        rows, self._trail = kept["iterations"], [*np.asarray(kept["trail"], np.float64)]
+        self.draws.converged, self._close = bool(kept["converged"]), int(kept["close"])
         self.draws.iterations = [Iteration(int(row[0]), *map(float, row[1:])) for row in rows]
         self.number = len(rows)
