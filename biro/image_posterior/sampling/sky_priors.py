@@ -141,6 +141,14 @@ class CorrelatedField:
         """Power of ln I at `wavenumbers`."""
         return self._amplitude(self._unravel(xi[1:]))[1:] ** 2
 
+    def log_scale(self, xi: Any) -> Any:
+        """ln of what each number is multiplied by in ln I, (n,): the amplitude of its mode; 0 of others."""
+        place = self._field.target_grids[0].harmonic_grid.power_distributor
+        numbers = self._unravel(xi[1:])
+        scales = {key: jnp.zeros_like(value) for key, value in numbers.items()}
+        scales["xi"] = jnp.log(self._amplitude(numbers))[place]
+        return jnp.append(0.0, ravel_pytree(scales)[0])
+
     def numbers(self, image: Array) -> Array:
         """Numbers (n,) of an image near this one; the spectrum is that of the middle of its prior."""
         field = np.log(np.maximum(image, _FAINT * image.max()))

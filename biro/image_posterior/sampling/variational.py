@@ -28,7 +28,7 @@ from biro.files.atomic import atomic_path
 from biro.files.npz import read_npz
 
 Array = NDArray[np.float64]
-Method = Literal["map", "mgvi", "geovi"]
+Method = Literal["map", "mgvi", "geovi", "hmc"]
 _STRAIGHT = 1
 """Iterations whose samples are not bent: MAP. Straight ones would let the amplitude of a field collapse."""
 _MOVED, _MAP_MOVED = 0.4, 0.3
@@ -62,7 +62,8 @@ class Settings:
 
     Attributes
     ----------
-    method : "geovi", "mgvi" or "map"
+    method : "geovi", "mgvi", "map" or "hmc"
+        The last is for `chains.sample_chains`.
     n_samples : int
         Samples of the result, even: pairs.
     n_iterations : int
@@ -71,6 +72,8 @@ class Settings:
     seed : int
     n_pairs : int
         Pairs of samples while the mean moves, the same random numbers in each iteration.
+    n_steps : int
+        Steps of each chain at most, of "hmc".
     newton, cg : int
         Steps of Newton's method in an iteration, and of conjugate gradients in each.
     sampling : int
@@ -83,6 +86,7 @@ class Settings:
 
     method: Method = "geovi"
     n_samples: int = 16
+    n_steps: int = 3200
     n_iterations: int = 24
     seed: int = 1
     n_pairs: int = 12
@@ -94,8 +98,8 @@ class Settings:
 
     def __post_init__(self) -> None:
         if self.method not in get_args(Method):
-            raise InputError(f'method: "geovi", "mgvi" or "map", found {self.method!r}')
-        for name in ("n_samples", "n_iterations", "n_pairs"):
+            raise InputError(f'method: "hmc", "geovi", "mgvi" or "map", found {self.method!r}')
+        for name in ("n_samples", "n_iterations", "n_pairs", "n_steps"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise InputError(f"{name}: an integer from 1 on, found {value!r}")

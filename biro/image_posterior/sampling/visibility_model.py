@@ -115,7 +115,7 @@ class VisibilityModel:
         """The likelihood of nifty; without fitted noise it is that of unit noise."""
         domain, data = ShapeDtypeStruct((self.n,), jnp.float64), jnp.asarray(self._data)
         if self.noise is None:
-            made = jft.Gaussian(data, noise_cov_inv=Partial(_same), noise_std_inv=Partial(_same))
+            made = jft.Gaussian(data, noise_cov_inv=Partial(unit_noise), noise_std_inv=Partial(unit_noise))
             return made.amend(self.visibilities, domain=domain)
         return jft.VariableCovarianceGaussian(data).amend(self._with_noise, domain=domain)
 
@@ -134,6 +134,6 @@ class VisibilityModel:
         self._data = real_parts(self.used.taken(data)) * self._root_weight
 
 
-def _same(x: Any) -> Any:
+def unit_noise(x: Any) -> Any:
     """Unit noise: what inverse covariances do."""
     return x
