@@ -100,7 +100,7 @@ class Coverage:
         self.model = CompactModel(self.operator, self.prior, modes)
 
     def drawn(self, rng: np.random.Generator) -> tuple[Array, list[NDArray[np.complexfloating]]]:
-        """Numbers of a sky of the prior, and its noisy visibilities."""
+        """Numbers of a sky of the prior, and its noisy visibilities, complex (n_row, n_chan, 1), Jy."""
         xi = rng.normal(size=self.prior.n)
         vis = self.operator.predict(np.asarray(self.prior.image(xi))[None])
         noisy = [v + NOISE * (rng.normal(size=v.shape) + 1j * rng.normal(size=v.shape)) for v in vis]
@@ -125,7 +125,7 @@ def _fitted(case: tuple[str, int], size: int, options: dict[str, Any]) -> dict[s
     from biro.image_posterior.sampling.variational import Settings, sample
 
     (name, seed), began = case, time.perf_counter()
-    made, rng = coverage_of(name, size), np.random.default_rng(case[1])
+    made, rng = coverage_of(name, size), np.random.default_rng([seed, ord(name[0])])
     xi, noisy = made.drawn(rng)
     made.model.take_data(noisy)
     start, settings = 0.1 * rng.normal(size=made.model.n), Settings(seed=seed, **options)
@@ -241,7 +241,7 @@ def main() -> int:
     options = {"method": args.method, "n_samples": args.samples}
     options |= {"n_steps": args.steps} if args.method == "hmc" else {}
     seeds = range(args.first, args.first + args.skies)
-    cases = [(name, seed) for name in args.coverage for seed in seeds]
+    cases = [(name, seed) for seed in seeds for name in args.coverage]
     path = output_path(args, "image_calibration", f"{machine_slug(machine('cpu'))}.json")
     about = {"machine": machine("cpu"), "options": {key: str(value) for key, value in vars(args).items()}}
     function, lines = partial(fitted, size=args.size, options=options), []
