@@ -25,12 +25,14 @@ from biro.models.quantities import units
 from biro.models.quantities.prior import LogNormal, Normal, Prior
 
 if TYPE_CHECKING:
+    from biro.image_posterior.sampling.chains import ChainDraws
+    from biro.image_posterior.sampling.compact import CompactModel
     from biro.image_posterior.sampling.convolved_model import ConvolvedModel
     from biro.image_posterior.sampling.sky_priors import SkyPrior
-    from biro.image_posterior.sampling.variational import Draws, Iteration, Settings
+    from biro.image_posterior.sampling.variational import Draws, Method, Settings
     from biro.image_posterior.sampling.visibility_model import VisibilityModel
 
-    AnyModel: TypeAlias = VisibilityModel | ConvolvedModel
+    AnyModel: TypeAlias = VisibilityModel | CompactModel | ConvolvedModel
 log = logging.getLogger(__name__)
 
 Array = NDArray[np.float64]
@@ -38,15 +40,24 @@ _NOT_CONVERGED = (
     "NOT CONVERGED: the mean image still moves after {} iterations, so that the errors may be too small; "
     "give more (n_iterations)"
 )
+_CHAINS_DISAGREE = (
+    "NOT CONVERGED: after {} steps the chains disagree: largest R-hat {:.2f} (below {:.3g} is wanted), at "
+    "least {:.0f} effective samples ({:.0f} are wanted). Errors may be wrong. Give more steps (n_steps) with "
+    "the same run directory"
+)
 _APPROXIMATE = (
-    "APPROXIMATE ERRORS: errors of the power spectrum, and of pixels that the data do not determine, are not "
-    "calibrated yet. Use them as a guide"
+    "APPROXIMATE ERRORS: errors of the power spectrum, and of pixels that the data do not determine, are too "
+    "large or too small by up to a factor of 1.5. Use them as a guide"
 )
 _TOO_SMALL = (
     "ERRORS TOO SMALL: MGVI gives errors of the power spectrum and of faint pixels that are 2 to 3 times too "
     "small"
 )
-_UNFINISHED = "{} of {} samples are not converged; their errors are not reliable"
+_UNFINISHED = "{} of {} samples did not converge; errors are less reliable"
+_OF_CHAINS = 256
+"""Samples of chains that a result has by default."""
+_BRIGHTER = 10.0
+"""Samples are at most so much brighter than the fast map: what modes of the data are looked for."""
 _FLUX_ERROR = 0.01
 """Relative error of a flux that is a number."""
 _BYTES, _STEPS = 8, 1500
@@ -67,17 +78,39 @@ def fit_sampled(problem: ImageProblem) -> FittedImage:
         start = fit_smooth(_for_fast_map(problem))
         image = np.maximum(start.samples[0, 0], 0.0)
         prior = _prior(problem, image)
-        model = _model(problem, prior)
-        if model.is_convolved and settings.method == "geovi":
-            if "method" in problem.options:
-                raise InputError(
-                    f'method = "geovi": is not available for {model.n_data} visibilities; average data, or '
-                    'give method = "mgvi"'
-                )
-            settings = replace(settings, method="mgvi")
+        model = _model(problem, prior, float(image.sum()))
+        settings = replace(settings, method=_method(problem, model, settings.method))
+        if settings.method == "hmc" and "n_samples" not in problem.options:
+            settings = replace(settings, n_samples=_OF_CHAINS)
         _tell(_plan(problem, model, settings))
         draws = _sampled(problem, model, settings, _start(problem, model, start.operator, image))
         return _result(problem, model, draws, settings.method, time.monotonic() - began)
+
+
+def _method(problem: ImageProblem, model: AnyModel, given: Method) -> Method:
+    """The method that was asked for, or the best that the data allow.
+
+    Raises
+    ------
+    InputError
+        It is not available for data of this size.
+    """
+    from biro.image_posterior.sampling.compact import CompactModel
+
+    is_compact = isinstance(model, CompactModel)
+    size = f"{model.operator.field.size} x {model.operator.field.size} pixels and {model.n_data} visibilities"
+    if "method" not in problem.options:
+        if isinstance(model, CompactModel) and model.is_quick:
+            return "hmc"
+        return "mgvi" if model.is_convolved else "geovi"
+    if given == "geovi" and model.is_convolved:
+        raise InputError(f'method = "geovi": is not available for {size}; average data, or give "mgvi"')
+    if given == "hmc" and not is_compact:
+        raise InputError(
+            f'method = "hmc": is not available for {size}; average data, give fewer pixels (size), or give '
+            'method = "geovi"'
+        )
+    return given
 
 
 def _for_fast_map(problem: ImageProblem) -> ImageProblem:
@@ -90,7 +123,7 @@ def _for_fast_map(problem: ImageProblem) -> ImageProblem:
 def _settings(problem: ImageProblem) -> Settings:
     from biro.image_posterior.sampling.variational import Settings
 
-    names = ("method", "n_samples", "n_iterations", "n_pairs")
+    names = ("method", "n_samples", "n_iterations", "n_pairs", "n_steps")
     check_names(problem.options, names, "fit_image")
     return Settings(seed=problem.seed, **problem.options)
 
@@ -135,8 +168,9 @@ def _flux(given: Any) -> tuple[float | None, float]:
     )
 
 
-def _model(problem: ImageProblem, prior: SkyPrior) -> AnyModel:
+def _model(problem: ImageProblem, prior: SkyPrior, flux: float) -> AnyModel:
     """Visibilities with gains and noise as the model has them; large data without these by convolution."""
+    from biro.image_posterior.sampling.compact import CompactModel, find_modes
     from biro.image_posterior.sampling.convolved_model import LARGE, ConvolvedModel
     from biro.image_posterior.sampling.gain_model import GainModel
     from biro.image_posterior.sampling.jax_operator import UsedData
@@ -157,7 +191,11 @@ def _model(problem: ImageProblem, prior: SkyPrior) -> AnyModel:
     operator = with_data(problem.operator, data, [weight / scale**2 for weight in problem.operator.weights])
     if used.n > LARGE and gains is None and noise is None:
         return ConvolvedModel(operator, prior)
-    return VisibilityModel(operator, prior, gains=gains, noise=noise, fixed=fixed, used=used)
+    modes = find_modes(operator, used, _BRIGHTER * flux)
+    options: dict[str, Any] = {"gains": gains, "noise": noise, "fixed": fixed, "used": used}
+    if modes is not None:
+        return CompactModel(operator, prior, modes, **options)
+    return VisibilityModel(operator, prior, **options)
 
 
 def _start(problem: ImageProblem, model: AnyModel, calibrated: ImageOperator, image: Array) -> Array:
@@ -176,24 +214,23 @@ def _start(problem: ImageProblem, model: AnyModel, calibrated: ImageOperator, im
 
 
 def _sampled(problem: ImageProblem, model: AnyModel, settings: Settings, start: Array) -> Draws:
+    from biro.image_posterior.sampling.chains import sample_chains
+    from biro.image_posterior.sampling.compact import CompactModel
+    from biro.image_posterior.sampling.convolved_model import ConvolvedModel
     from biro.image_posterior.sampling.variational import sample
-    from biro.image_posterior.sampling.visibility_model import VisibilityModel
 
     checkpoint: Path | None = None
     if problem.run_dir is not None:
         problem.run_dir.mkdir(parents=True, exist_ok=True)
         checkpoint = problem.run_dir / CHECKPOINT
-    between = None if isinstance(model, VisibilityModel) else model.major_cycle
+    identity = "" if checkpoint is None else _identity(problem, model)
+    if settings.method == "hmc" and isinstance(model, CompactModel):
+        return sample_chains(model, start, settings, checkpoint=checkpoint, identity=identity, tell=_tell)
+    between = model.major_cycle if isinstance(model, ConvolvedModel) else None
     if between is not None:
         between(start)
     return sample(
-        model,
-        start,
-        settings,
-        checkpoint=checkpoint,
-        identity="" if checkpoint is None else _identity(problem, model),
-        tell=_tell,
-        between=between,
+        model, start, settings, checkpoint=checkpoint, identity=identity, tell=_tell, between=between
     )
 
 
@@ -215,11 +252,15 @@ def _tell(line: str) -> None:
 
 def _plan(problem: ImageProblem, model: AnyModel, settings: Settings) -> str:
     """Memory and time of the run, before it begins."""
+    from biro.image_posterior.sampling.compact import CompactModel
+
     image = np.zeros((1, problem.operator.field.size, problem.operator.field.size))
     model.operator.predict(image)  # compiled
     began = time.monotonic()
     model.operator.adjoint(model.operator.predict(image))
     call = time.monotonic() - began
+    if isinstance(model, CompactModel) and settings.method == "hmc":
+        return _plan_of_chains(model, settings)
     n_state = max(2 * settings.n_pairs, 1)
     memory = _BYTES * (10 * n_state * (model.n + 2 * model.n_data) + settings.n_samples * model.n)
     minutes = settings.n_iterations * _STEPS * call * settings.n_pairs / 3 / 60.0
@@ -229,17 +270,32 @@ def _plan(problem: ImageProblem, model: AnyModel, settings: Settings) -> str:
     )
 
 
+def _plan_of_chains(model: CompactModel, settings: Settings) -> str:
+    """Memory and time of chains, by the time of a gradient of all of them."""
+    from biro.image_posterior.sampling.chains import gradients_in, seconds_per_gradient
+
+    seconds = seconds_per_gradient(model)
+    least, most = (gradients_in(steps) * seconds / 60.0 + 0.5 for steps in (400, settings.n_steps))
+    memory = _BYTES * 8 * settings.n_steps / 4 * 2 * model.n
+    return (
+        f"hmc: {model.n} numbers, {model.n_data} complex visibilities, {model.n_mode} modes; at most about "
+        f"{memory / 1e6:.3g} MB, about {least:.2g} minutes, at most about {most:.2g}"
+    )
+
+
 def _result(problem: ImageProblem, model: AnyModel, draws: Draws, method: str, seconds: float) -> FittedImage:
     """Images of the samples, the data with mean gains taken out, and what else was found."""
     import jax
     import jax.numpy as jnp
+
+    from biro.image_posterior.sampling.chains import ChainDraws
 
     is_map = not len(draws.samples)
     states = jnp.asarray(draws.mean[None] if is_map else draws.samples)
     images = np.asarray(jax.lax.map(model.image, states))[:, None]
     facts: dict[str, JsonValue] = {
         "method": method,
-        "iterations": [_for_json(one) for one in draws.iterations],
+        "iterations": [_for_json(one) for one in getattr(draws, "blocks", draws.iterations)],
         "converged": draws.converged,
         "seconds": round(seconds, 1),
         "assumed": list(model.prior.lines),
@@ -267,7 +323,7 @@ def _result(problem: ImageProblem, model: AnyModel, draws: Draws, method: str, s
             jax.vmap(lambda xi: model.gains.coordinates(xi[model.at.gains]))(states)
         )
         facts["gains"] = list(model.gains.names)
-    remarks = _remarks(problem, draws, method)
+    remarks = _of_chains(draws) if isinstance(draws, ChainDraws) else _remarks(problem, draws, method)
     return FittedImage(
         samples=images,
         is_map=is_map,
@@ -281,7 +337,17 @@ def _result(problem: ImageProblem, model: AnyModel, draws: Draws, method: str, s
     )
 
 
-def _for_json(one: Iteration) -> dict[str, JsonValue]:
+def _of_chains(draws: ChainDraws) -> tuple[str, ...]:
+    """What a user must know of samples of chains."""
+    from biro.image_posterior.sampling.chains import N_EFFECTIVE, R_HAT
+
+    if draws.converged:
+        return ()
+    steps = draws.blocks[-1].steps if draws.blocks else 0
+    return (_CHAINS_DISAGREE.format(steps, draws.r_hat, R_HAT, draws.effective, N_EFFECTIVE),)
+
+
+def _for_json(one: Any) -> dict[str, JsonValue]:
     """Numbers of an iteration; JSON has no infinity."""
     return {key: None if value == np.inf else value for key, value in vars(one).items()}
 

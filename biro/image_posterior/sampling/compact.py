@@ -31,6 +31,8 @@ _BLOCK = 128
 """Random images that are predicted at a time."""
 LARGEST = 64 * 64
 """Pixels of the largest image that is treated so."""
+_QUICK = 12_000_000
+"""Numbers in Q and B below which a gradient of all chains takes some milliseconds."""
 MOST_VALUES, MOST_MODES = 50_000_000, 1600
 """Numbers in Q, and modes, at most."""
 
@@ -99,13 +101,17 @@ class CompactModel(VisibilityModel):
     modes : Modes
     """
 
-    is_compact = True
+    @property
+    def is_quick(self) -> bool:
+        """Whether chains end within minutes, by the multiplications of a gradient."""
+        of_data = 0 if self._is_projected else self._basis.size
+        return bool(self._response.size + of_data < _QUICK)
 
     def __init__(self, operator: ImageOperator, prior: SkyPrior, modes: Modes, **options: Any) -> None:
         super().__init__(operator, prior, **options)
         self._basis, self._response = jnp.asarray(modes.basis), jnp.asarray(modes.response)
         self._is_projected = self.gains is None and self.noise is None and self._fixed is None
-        self.predict = self._by_modes
+        self.predict, self.n_mode = self._by_modes, len(modes.response)
         self._structure: Any = None
         self._project()
 
@@ -119,7 +125,7 @@ class CompactModel(VisibilityModel):
         return self._log_scale if self.prior.is_hyper.any() else None
 
     def _log_scale(self, xi: Any) -> Any:
-        of_sky = self.prior.log_scale(xi[self.at.sky])
+        of_sky: Any = self.prior.log_scale(xi[self.at.sky])
         return jnp.concatenate([of_sky, jnp.zeros(self.n - self.prior.n)])
 
     def quantities(self, xi: Any) -> dict[str, Any]:

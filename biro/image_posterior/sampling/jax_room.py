@@ -9,7 +9,7 @@ from importlib.util import find_spec
 
 from biro.errors import InputError
 
-PACKAGES = ("jax", "jaxbind", "nifty")
+PACKAGES = ("jax", "jaxbind", "nifty", "blackjax")
 EXTRA = "images"
 
 

@@ -53,6 +53,9 @@ class SkyPrior(Protocol):
     def spectrum(self, xi: Any) -> Any | None:
         """Power spectrum of ln I at `wavenumbers`; None where the prior has none."""
 
+    def log_scale(self, xi: Any) -> Any | None:
+        """ln of what each number is multiplied by in ln I, (n,); None where the prior has no spectrum."""
+
     def numbers(self, image: Array) -> Array:
         """Numbers (n,) of an image near this one, float64 (N, N), Jy/pixel: where a search begins."""
 
@@ -191,6 +194,10 @@ class Pixels:
         return (self._scale / -_log_cumulative(xi)).reshape(self._size, self._size)
 
     def spectrum(self, xi: Any) -> None:
+        """Independent pixels have no spectrum."""
+        return
+
+    def log_scale(self, xi: Any) -> None:
         """Independent pixels have no spectrum."""
         return
 

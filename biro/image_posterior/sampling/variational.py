@@ -33,6 +33,8 @@ _STRAIGHT = 1
 """Iterations whose samples are not bent: MAP. Straight ones would let the amplitude of a field collapse."""
 _MOVED, _MAP_MOVED = 0.4, 0.3
 """Moves of the mean below which it has converged, in units of the spread of samples, and of the noise."""
+_MAP_STEPS = 20
+"""Times more steps of Newton's method for MAP, on which all further iterations rest."""
 _WHILE_MOVING, _LAST_MOVE, _RESULT = 0, 1, 2
 """Streams of random numbers. One stream while the mean moves lets it come to rest."""
 _CREPT, _TRAIL = 0.3, 3
@@ -153,7 +155,7 @@ class Draws:
     iterations : list of Iteration
     converged : bool
     n_unfinished : int
-        Samples whose conjugate gradients or Newton steps did not end.
+        Samples whose conjugate gradients did not end; bent ones that did not end, and were left out.
     """
 
     mean: Array
@@ -226,6 +228,17 @@ def _held_at(held: Any, at: Any, xi: Any) -> Any:
     return jnp.where(held, at, xi)
 
 
+def _of_ended(samples: Any, has_ended: NDArray[np.bool_]) -> tuple[Any, int]:
+    """Pairs of samples that both have ended, and how many samples are left out; all where no pair has."""
+    pairs = has_ended.reshape(-1, 2).all(axis=1)
+    n_out = 2 * int(np.count_nonzero(~pairs))
+    if not n_out or not pairs.any():
+        return samples, n_out
+    away = samples.samples - samples.pos
+    kept = jft.Samples(pos=samples.pos, samples=away[np.repeat(pairs, 2)], keys=samples.keys[pairs])
+    return kept, n_out
+
+
 class _State:
     """The mean and its samples between two iterations."""
 
@@ -257,7 +270,7 @@ class _State:
         began, settings = time.monotonic(), self.settings
         is_map = settings.method == "map" or self.number == 0
         samples = self._without_spread() if is_map else self._sampled(_WHILE_MOVING, settings.n_pairs)[0]
-        steps = settings.newton * (2 if is_map else 1)
+        steps = settings.newton * (_MAP_STEPS if is_map else 1)
         limits = {"maxiter": steps, "absdelta": settings.energy, "cg_kwargs": self._gradients}
         found = (self._held() if is_map else self._vi).kl_minimize(samples, minimize_kwargs=limits)
         mean = np.asarray(found.x)
@@ -271,7 +284,8 @@ class _State:
         made = Iteration(self.number, energy, reduced, moved, crept, time.monotonic() - began)
         self.draws.mean = mean
         self.draws.iterations.append(made)
-        self._judge(moved, crept)
+        has_ended = int(found.status) == 0
+        self._judge(moved if has_ended or not is_map else np.inf, crept)
         return made
 
     @property
@@ -294,7 +308,10 @@ class _State:
         )
 
     def _sampled(self, stream: int, n_pairs: int) -> tuple[Any, int]:
-        """Pairs of samples about the mean, and how many of the samples did not end."""
+        """Pairs of samples about the mean, and how many of the samples did not end.
+
+        Pairs whose bending did not end lie far out, and are left out.
+        """
         settings = self.settings
         keys = jax.random.split(jax.random.fold_in(self._key, stream), n_pairs)
         samples, ended = self._vi.draw_linear_samples(
@@ -315,7 +332,7 @@ class _State:
                     "cg_kwargs": {"maxiter": settings.cg},
                 },
             )
-            unfinished = unfinished | (np.asarray(states.status) != 0)
+            return _of_ended(samples, np.asarray(states.status) == 0)
         return samples, int(unfinished.sum())
 
     def _compare(self, mean: Array, about: Array, is_map: bool) -> tuple[float, float]:
