@@ -256,7 +256,7 @@ class ChainRun:
         for name in self._watched[0]:
             values = np.concatenate([one[name] for one in self._watched]).astype(np.float64)
             half = len(values) // 2
-            halves = np.concatenate([values[:half], values[half:]], axis=1)  # a chain that drifts disagrees
+            halves = np.concatenate([values[:half], values[-half:]], axis=1)  # a chain that drifts disagrees
             r_hats.append(float(np.max(potential_scale_reduction(halves, 1, 0))))
             least[name] = float(np.min(effective_sample_size(values, 1, 0)))
         slowest = min(least, key=lambda name: least[name])

@@ -69,7 +69,7 @@ def find_modes(operator: ImageOperator, used: UsedData, flux: float) -> Modes | 
         columns = np.stack([_forward(operator, used, root, image) for image in images], axis=1)
         for _ in range(2):  # twice is enough for orthogonality to rounding
             columns -= basis @ (basis.T @ columns)
-        # A random image has flux / N in each pixel's place here: the largest a point of all flux can be.
+        # Rms of what these modes lack, for an image N times as strong as a point with all of the flux.
         left = np.sqrt((columns**2).sum(axis=0).mean()) * flux / np.sqrt(n_row)
         q, _ = np.linalg.qr(columns)
         basis = np.concatenate([basis, q], axis=1)
@@ -103,7 +103,9 @@ class CompactModel(VisibilityModel):
 
     @property
     def is_quick(self) -> bool:
-        """Whether chains end within minutes, by the multiplications of a gradient."""
+        """Whether chains end within minutes: without gains, by the multiplications of a gradient."""
+        if self.gains is not None:
+            return False
         of_data = 0 if self._is_projected else self._basis.size
         return bool(self._response.size + of_data < _QUICK)
 
