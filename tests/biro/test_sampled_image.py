@@ -206,7 +206,7 @@ class TestSamplesOfAWienerFilter:
 
 
 class TestChains:
-    @pytest.fixture(scope="class")
+    @pytest.fixture
     def model(self, wiener: SimpleNamespace) -> Any:
         """The linear problem by the modes of its data; pixels are watched, which may be negative."""
         from biro.image_posterior.sampling.compact import CompactModel, find_modes
@@ -234,21 +234,28 @@ class TestChains:
         from biro.image_posterior.sampling.chains import ChainRun, sample_chains
         from biro.image_posterior.sampling.variational import Settings
 
-        settings, lines = Settings(method="hmc", n_samples=800, n_steps=400, seed=2), list[str]()
+        settings, lines = Settings(method="hmc", n_samples=640, n_steps=400, seed=2), list[str]()
         draws = sample_chains(model, wiener.start, settings, tell=lines.append)
         assert draws.converged
         assert "400 steps of 8 chains" in lines[-1]
-        images = np.array([wiener.prior.image(xi) for xi in draws.samples]).reshape(800, -1)
-        # Steps of a normal distribution are hardly correlated: at least 300 of the 800 are independent, so
+        images = np.array([wiener.prior.image(xi) for xi in draws.samples]).reshape(640, -1)
+        # Steps of a normal distribution are hardly correlated: at least 300 of the 640 are independent, so
         # that means are good to 0.06 sd and variances to 8 %; the largest of 256 has 4 of these errors.
         assert np.abs((images.mean(axis=0) - wiener.mean) / wiener.sd).max() < 0.25
         ratio = images.var(axis=0) / wiener.sd**2
         assert abs(ratio.mean() - 1.0) < 0.05
         assert np.abs(ratio - 1.0).max() < 0.35
+
         # A run that was cut goes on with the same bits.
+        def cut(line: str) -> None:
+            if line.startswith("100 steps"):
+                raise KeyboardInterrupt
+
         path = tmp_path / "state.npz"
-        sample_chains(model, wiener.start, replace(settings, n_steps=100), checkpoint=path)
-        again = sample_chains(model, wiener.start, settings, checkpoint=path)
+        with pytest.raises(KeyboardInterrupt):
+            sample_chains(model, wiener.start, settings, checkpoint=path, tell=cut)
+        again = sample_chains(model, wiener.start, settings, checkpoint=path, tell=lines.append)
+        assert "going on after 100 steps" in lines[-4]
         np.testing.assert_array_equal(again.samples, draws.samples)
         with pytest.raises(InputError, match="of other data"):
             ChainRun(model, seed=9).read(path)
@@ -267,7 +274,7 @@ class TestChains:
             n=prior.n, is_hyper=prior.is_hyper, log_scale=prior.log_scale, likelihood=lambda: nothing,
             quantities=lambda xi: {"numbers": xi},
         )  # fmt: skip
-        settings = Settings(method="hmc", n_samples=800, n_steps=400)
+        settings = Settings(method="hmc", n_samples=640, n_steps=400)
         draws = sample_chains(posterior, np.zeros(prior.n), settings)
         square = draws.samples**2
         # Moves of the spectrum at a fixed image change all numbers: each stays normal with sd 1. Of 341

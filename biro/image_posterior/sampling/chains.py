@@ -39,10 +39,12 @@ from biro.image_posterior.sampling.variational import Draws, Posterior, Settings
 
 Array = NDArray[np.float64]
 N_CHAIN = 8
-WARM_UP = (50, 100, 150, 200)
-"""Steps of each round of warm-up, after which the metric is averaged anew."""
-BLOCK, THIN = 100, 4
-"""Steps of a block, and how many of them make one sample that is kept."""
+CALL, THIN = 50, 5
+"""Steps that are compiled as one call, and how many of them make one sample that is kept."""
+WARM_UP = (1, 2, 3, 4)
+"""Calls of each round of warm-up, after which the metric is averaged anew."""
+BLOCK = 2
+"""Calls of a block of steps that count."""
 _LOOKS = tuple(400 * 2**k for k in range(12))
 """Steps after which the chains are compared."""
 _START = 1_000_000
@@ -153,15 +155,16 @@ def sample_chains(
     else:
         run.begin(np.asarray(start, np.float64))
     while not run.is_converged and run.steps < settings.n_steps:
-        tell(str(run.advance(settings.n_steps)))
+        block = run.advance(settings.n_steps)
         if checkpoint is not None:
             run.write(checkpoint)
+        tell(str(block))
     return run.draws(settings.n_samples)
 
 
 def gradients_in(steps: int) -> int:
     """Gradients that warm-up and so many steps of each chain take, about."""
-    return 45 * WARM_UP[0] + 10 * (sum(WARM_UP[1:]) + steps)
+    return CALL * (45 * WARM_UP[0] + 10 * sum(WARM_UP[1:])) + 10 * steps
 
 
 def seconds_per_gradient(posterior: ChainPosterior) -> float:
@@ -204,7 +207,7 @@ class ChainRun:
     @property
     def steps(self) -> int:
         """Steps of each chain that count."""
-        return len(self._kept) * BLOCK
+        return len(self._kept) * BLOCK * CALL
 
     @property
     def is_converged(self) -> bool:
@@ -216,17 +219,9 @@ class ChainRun:
         """A round of warm-up, or a block of steps; chains are compared at n_steps at the latest."""
         began, number = time.monotonic(), len(self.blocks)
         adapts = number < len(WARM_UP)
-        (_, tuning), found = steps(
-            self.likelihood, self._frames, jnp.asarray(self._places), begun(self._sizes),
-            jax.random.fold_in(self._key, number), jnp.asarray(self._hyper),
-            log_scale=self.posterior.log_scale, n_kept=(WARM_UP[number] if adapts else BLOCK) // THIN,
-            n_thin=THIN, adapts=adapts,
-        )  # fmt: skip
-        states, leaps, divergent, acceptance = map(np.asarray, found)
-        self._places = states[-1]
+        calls = [self._call(number, part, adapts) for part in range(WARM_UP[number] if adapts else BLOCK)]
+        states, leaps, divergent, acceptance = map(np.concatenate, zip(*calls, strict=True))
         if adapts:
-            whole, spectrum = (float(np.exp(one.log_step_size_avg)) for one in tuning)
-            self._sizes = whole, spectrum
             recent = states[len(states) // 2 :].reshape(-1, self.posterior.n)
             self._frames = self._frames_at(recent, recent.mean(axis=0))
         else:
@@ -237,6 +232,21 @@ class ChainRun:
             made.r_hat, made.effective, made.slowest = self._agreement()
         self.blocks.append(made)
         return made
+
+    def _call(self, number: int, part: int, adapts: bool) -> tuple[Array, ...]:
+        """States (n_kept, n_chain, n) of some steps, with their counts."""
+        key = jax.random.fold_in(jax.random.fold_in(self._key, number), part)
+        if part == 0:
+            self._tuning = begun(self._sizes)
+        (_, self._tuning), found = steps(
+            self.likelihood, self._frames, jnp.asarray(self._places), self._tuning, adapts, key,
+            jnp.asarray(self._hyper), log_scale=self.posterior.log_scale, n_kept=CALL // THIN, n_thin=THIN,
+        )  # fmt: skip
+        self._places = np.asarray(found[0][-1])
+        if adapts:
+            whole, spectrum = (float(np.exp(one.log_step_size_avg)) for one in self._tuning)
+            self._sizes = whole, spectrum
+        return tuple(map(np.asarray, found))
 
     def _frames_at(self, states: Array, centre: Array) -> Frames:
         whole = frame_at(self.likelihood, states, centre)
@@ -252,15 +262,12 @@ class ChainRun:
 
     def _agreement(self) -> tuple[float, float, str]:
         """Largest R-hat and smallest effective number of all quantities, and the group of the latter."""
-        r_hats, least = [], {}
-        for name in self._watched[0]:
-            values = np.concatenate([one[name] for one in self._watched]).astype(np.float64)
-            half = len(values) // 2
-            halves = np.concatenate([values[:half], values[-half:]], axis=1)  # a chain that drifts disagrees
-            r_hats.append(float(np.max(potential_scale_reduction(halves, 1, 0))))
-            least[name] = float(np.min(effective_sample_size(values, 1, 0)))
-        slowest = min(least, key=lambda name: least[name])
-        return max(r_hats), least[slowest], slowest
+        names, parts = list(self._watched[0]), self._watched
+        values = np.concatenate([np.concatenate([one[name] for one in parts]) for name in names], axis=2)
+        r_hat, effective = map(np.asarray, _compared(jnp.asarray(values, jnp.float64)))
+        ends = np.cumsum([parts[0][name].shape[2] for name in names])
+        slowest = names[int(np.searchsorted(ends, np.argmin(effective), side="right"))]
+        return float(r_hat.max()), float(effective.min()), slowest
 
     def draws(self, n_samples: int) -> ChainDraws:
         """Samples at equal distances along all chains."""
@@ -309,6 +316,15 @@ class ChainRun:
         for states in found["kept"]:
             self._keep(np.asarray(states, np.float64))
         self.blocks = [Block(**one) for one in json.loads(str(found["blocks"]))]
+
+
+@partial(jax.jit)
+def _compared(values: Any) -> Any:
+    """R-hat and effective number of quantities, (n_kept, n_chain, n_quantity)."""
+    half = len(values) // 2
+    # Halves of a chain that drifts disagree.
+    halves = jnp.concatenate([values[:half], values[-half:]], axis=1)
+    return potential_scale_reduction(halves, 1, 0), effective_sample_size(values, 1, 0)
 
 
 @partial(jax.jit, static_argnames="function")

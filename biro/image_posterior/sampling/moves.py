@@ -35,6 +35,8 @@ _N_SPECTRUM = 3
 """Moves of the spectrum alone after each move of all numbers: they need no likelihood."""
 _RANK, _SMALLEST = 192, 0.1
 """Eigenvectors of the metric that are looked for at first, and eigenvalues below which none matters."""
+_ROUND = 64
+"""Numbers of eigenvectors are multiples of it."""
 _PLACES = 16
 """Places over which the metric is averaged, at most."""
 _AT_MAP = 2000
@@ -77,7 +79,10 @@ class Tuning(NamedTuple):
 def begun(sizes: tuple[float, float]) -> Tuning:
     """Tuning that begins with sizes of steps."""
     init, _, _ = dual_averaging_adaptation(ACCEPTANCE)
-    return Tuning(*(init(size)._replace(log_step_size_avg=jnp.log(size)) for size in sizes))
+    tuning = Tuning(*(init(size)._replace(log_step_size_avg=np.log(size)) for size in sizes))
+    # All of one type, as later states are: it compiles once.
+    made: Tuning = jax.tree_util.tree_map(lambda value: jnp.asarray(value, jnp.float64), tuning)
+    return made
 
 
 def _moved(key: Any, z: Any, context: Any, log_density: Callable[..., Any], size: Any) -> tuple[Any, Any]:
@@ -108,19 +113,20 @@ def with_spectrum(log_scale: LogScale, places: Any, xi: Any, hyper: Any) -> tupl
     return made, -0.5 * jnp.vdot(made, made) - scale.sum()
 
 
-@partial(jax.jit, static_argnames=("log_scale", "n_kept", "n_thin", "adapts"))
+@partial(jax.jit, static_argnames=("log_scale", "n_kept", "n_thin"))
 def steps(
-    likelihood: Any, frames: Frames, states: Any, tuning: Tuning, key: Any, hyper: Any,
-    *, log_scale: LogScale | None, n_kept: int, n_thin: int, adapts: bool,
+    likelihood: Any, frames: Frames, states: Any, tuning: Tuning, adapts: Any, key: Any, hyper: Any,
+    *, log_scale: LogScale | None, n_kept: int, n_thin: int,
 ) -> Any:  # fmt: skip
-    """Move all chains (n_chain, n) by n_kept times n_thin steps."""
+    """Move all chains (n_chain, n) by n_kept times n_thin steps; `adapts`: tune the sizes of steps."""
     _, tune, _ = dual_averaging_adaptation(ACCEPTANCE)
 
     def size_of(one: Any) -> Any:
-        return jnp.exp(one.log_step_size if adapts else one.log_step_size_avg)
+        return jnp.exp(jnp.where(adapts, one.log_step_size, one.log_step_size_avg))
 
     def tuned(one: Any, info: Any) -> Any:
-        return tune(one, jnp.mean(info.acceptance_rate)) if adapts else one
+        found = tune(one, jnp.mean(info.acceptance_rate))
+        return jax.tree_util.tree_map(lambda new, old: jnp.where(adapts, new, old), found, one)
 
     def whole(z: Any, context: Any) -> Any:
         xi = frames.whole.numbers(z)
@@ -197,9 +203,11 @@ def frame_at(likelihood: Any, places: Array, centre: Array) -> Frame:
 
 
 def _frame(centre: Array, values: Array, vectors: Array) -> Frame:
+    """Coordinates by eigenvectors (n, n_vector); zeros pad them, so that few shapes are compiled."""
     kept = values > _SMALLEST
-    shrink = (1.0 + values[kept]) ** -0.5 - 1.0
-    return Frame(*map(jnp.asarray, (centre, vectors[:, kept], shrink)))
+    n_pad = -np.count_nonzero(kept) % _ROUND
+    shrink = np.pad((1.0 + values[kept]) ** -0.5 - 1.0, (0, n_pad))
+    return Frame(*map(jnp.asarray, (centre, np.pad(vectors[:, kept], ((0, 0), (0, n_pad))), shrink)))
 
 
 @partial(jax.jit, static_argnames="log_scale")
