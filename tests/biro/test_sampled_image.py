@@ -17,7 +17,7 @@ from biro.errors import DataError, InputError
 from biro.image_posterior.field import ImageField
 from biro.image_posterior.operator import ImageOperator, with_data
 from biro.image_posterior.sampling import jax_room
-from biro.models import ImagePrior, PointSource, SkyModel
+from biro.models import GaussianSource, ImagePrior, PointSource, SkyModel
 from biro.models.components.antenna_terms.gain import Gain
 from biro.models.components.antenna_terms.per_segment import PerSegment
 from biro.models.components.noise import Noise
@@ -271,7 +271,7 @@ class TestChains:
         prior = CorrelatedField(N, 1.0)
         nothing = jft.Gaussian(jnp.zeros(1)).amend(lambda xi: 1e-9 * xi[:1], domain=jnp.zeros(prior.n))
         posterior: Any = SimpleNamespace(
-            n=prior.n, is_hyper=prior.is_hyper, log_scale=prior.log_scale, likelihood=lambda: nothing,
+            n=prior.n, n_data=1, is_hyper=prior.is_hyper, log_scale=prior.log_scale, likelihood=lambda: nothing,
             quantities=lambda xi: {"numbers": xi},
         )  # fmt: skip
         settings = Settings(method="hmc", n_samples=640, n_steps=400)
@@ -516,6 +516,27 @@ def test_a_fit_of_pixels_has_the_flux_of_a_point_with_its_error(observation: bir
     # All pixels of the prior are above 0, and the beam has hundreds of them: faint ones add some of the flux.
     assert abs(flux.flux - 10.0) < 1.0
     assert "NOT CONVERGED" in str(image)
+
+
+def test_a_small_field_is_sampled_by_chains(observation: biro.Observation) -> None:
+    sky = SkyModel([GaussianSource("g", east="25 arcsec", north="0 arcsec", I="10 Jy", fwhm="60 arcsec")])
+    (part,) = observation.partitions
+    (model,) = predict(observation, sky, backend="cpu")
+    data = replace(observation, partitions=(replace(part, vis=part.vis + model),))
+    flux = LogNormal(10.0, 0.3, "Jy")
+    field = ImagePrior("field", prior="correlated-field", size=N, cell=f"{CELL} rad", flux=flux)
+    fitted = SkyModel([], images=[field], noise=Noise(factor=1.0))
+    image = biro.fit_image(data, fitted, n_steps=200, progress=False, backend="cpu")
+    assert image.facts["method"] == "hmc"
+    assert image.samples.shape == (256, 1, N, N)
+    # Errors of chains are those of the posterior; 200 steps may be too few for them to agree.
+    assert "APPROXIMATE" not in str(image)
+    assert ("NOT CONVERGED" in str(image)) != image.facts["converged"]
+    # 84 visibilities of noise 0.3 Jy: chi2/2N is good to 1/sqrt(84), and the image takes some of it.
+    assert 0.6 < image.total_chi2 < 1.4
+    found = image.flux
+    assert found.error is not None
+    assert abs(found.flux - 10.0) < 4.0 * found.error
 
 
 def test_a_missing_package_is_named_with_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,6 +33,7 @@ from biro.image_posterior.sampling.moves import (
     highest,
     slopes,
     spectrum_frame,
+    spread,
     steps,
 )
 from biro.image_posterior.sampling.variational import Draws, Posterior, Settings
@@ -200,9 +201,10 @@ class ChainRun:
         """Spread chains about the highest density with the spectrum of the start, by the metric there."""
         best = highest(self.likelihood, start, self.posterior.is_hyper)
         self._frames = self._frames_at(best[None], best)
-        key = jax.random.fold_in(self._key, _START)
-        z = jax.random.normal(key, (N_CHAIN, self.posterior.n))
-        self._places = np.asarray(jax.vmap(self._frames.whole.numbers)(z))
+        z = jax.random.normal(jax.random.fold_in(self._key, _START), (N_CHAIN, self.posterior.n))
+        # Samples of a normal posterior have -ln L above that of its mean by at most N, half of the 2N numbers.
+        most = float(self.likelihood(jnp.asarray(best))) + 2.0 * self.posterior.n_data
+        self._places = spread(self.likelihood, self._frames.whole, np.asarray(z), most)
 
     @property
     def steps(self) -> int:

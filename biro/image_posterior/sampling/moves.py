@@ -27,8 +27,8 @@ from scipy.optimize import minimize
 
 Array = NDArray[np.float64]
 LogScale: TypeAlias = Callable[[Any], Any]
-ACCEPTANCE = 0.8
-"""Mean probability of acceptance that steps are tuned for."""
+_ACCEPTANCE, _LEAST = 0.65, 0.05
+"""Harmonic mean over the chains of the probability of acceptance, and what a smaller one counts as."""
 _LENGTH, _MOST_LEAPS = 2.0, 60
 """Mean length of a trajectory (of a normal distribution a quarter turn is pi/2), and its steps at most."""
 _N_SPECTRUM = 3
@@ -39,6 +39,7 @@ _ROUND = 64
 """Numbers of eigenvectors are multiples of it."""
 _PLACES = 16
 """Places over which the metric is averaged, at most."""
+_HALVINGS = 8
 _AT_MAP = 2000
 """Evaluations of the search for the start, at most."""
 
@@ -78,7 +79,7 @@ class Tuning(NamedTuple):
 
 def begun(sizes: tuple[float, float]) -> Tuning:
     """Tuning that begins with sizes of steps."""
-    init, _, _ = dual_averaging_adaptation(ACCEPTANCE)
+    init, _, _ = dual_averaging_adaptation(_ACCEPTANCE)
     tuning = Tuning(*(init(size)._replace(log_step_size_avg=np.log(size)) for size in sizes))
     # All of one type, as later states are: it compiles once.
     made: Tuning = jax.tree_util.tree_map(lambda value: jnp.asarray(value, jnp.float64), tuning)
@@ -119,13 +120,15 @@ def steps(
     *, log_scale: LogScale | None, n_kept: int, n_thin: int,
 ) -> Any:  # fmt: skip
     """Move all chains (n_chain, n) by n_kept times n_thin steps; `adapts`: tune the sizes of steps."""
-    _, tune, _ = dual_averaging_adaptation(ACCEPTANCE)
+    _, tune, _ = dual_averaging_adaptation(_ACCEPTANCE)
 
     def size_of(one: Any) -> Any:
         return jnp.exp(jnp.where(adapts, one.log_step_size, one.log_step_size_avg))
 
     def tuned(one: Any, info: Any) -> Any:
-        found = tune(one, jnp.mean(info.acceptance_rate))
+        # The harmonic mean: a single chain that is stuck makes steps smaller.
+        rate = 1.0 / jnp.mean(1.0 / jnp.maximum(info.acceptance_rate, _LEAST))
+        found = tune(one, rate)
         return jax.tree_util.tree_map(lambda new, old: jnp.where(adapts, new, old), found, one)
 
     def whole(z: Any, context: Any) -> Any:
@@ -226,6 +229,27 @@ def spectrum_frame(log_scale: LogScale, hyper: NDArray[Any], states: Array) -> F
     places = jnp.asarray(states[:: max(1, len(states) // 4)][:4])
     values, vectors = np.linalg.eigh(np.asarray(_of_scales(log_scale, jnp.asarray(hyper), places)))
     return _frame(states[:, hyper].mean(axis=0), values, vectors)
+
+
+@partial(jax.jit)
+def _energies(likelihood: Any, states: Any) -> Any:
+    """-ln L at many states."""
+    return jax.vmap(likelihood)(states)
+
+
+def spread(likelihood: Any, frame: Frame, z: Array, most: float) -> Array:
+    """States xi about the centre of a frame, at z or nearer by powers of 2 where -ln L is above `most`.
+
+    The metric does not hold far out, where a step that suits other chains would leave one stuck.
+    """
+    for _ in range(_HALVINGS):
+        states = np.asarray(jax.vmap(frame.numbers)(jnp.asarray(z)))
+        energies = np.asarray(_energies(likelihood, jnp.asarray(states)))
+        is_far = ~(energies < most)
+        if not is_far.any():
+            break
+        z = np.where(is_far[:, None], 0.5 * z, z)
+    return states
 
 
 def highest(likelihood: Any, start: Array, held: NDArray[np.bool_]) -> Array:
