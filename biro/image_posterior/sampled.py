@@ -18,7 +18,7 @@ from biro.errors import InputError
 from biro.files.json_value import JsonValue
 from biro.image_posterior.operator import ImageOperator, Vis, with_data
 from biro.image_posterior.problem import CHECKPOINT, FittedImage, ImageProblem
-from biro.image_posterior.sampling.jax_room import double_precision
+from biro.image_posterior.sampling.jax_room import double_precision, has_gpu
 from biro.image_posterior.self_calibration import fit_smooth
 from biro.models import Fixed
 from biro.models.quantities import units
@@ -61,20 +61,15 @@ def fit_sampled(problem: ImageProblem) -> FittedImage:
     InputError
         A package is missing, options that do not exist, or a model that this engine does not have.
     """
-    with double_precision():
+    # Predictions by the gridder keep JAX on the CPU: what it computes between them is little.
+    on_gpu = _is_convolved(problem) and problem.operator.backend == "cuda" and has_gpu()
+    with double_precision(on_gpu):
         settings = _settings(problem)
         began = time.monotonic()
-        start = fit_smooth(_for_fast_map(problem))
+        start = _first_image(problem) if on_gpu else fit_smooth(_for_fast_map(problem))
         image = np.maximum(start.samples[0, 0], 0.0)
         prior = _prior(problem, image)
         model = _model(problem, prior)
-        if model.is_convolved and settings.method == "geovi":
-            if "method" in problem.options:
-                raise InputError(
-                    f'method = "geovi": is not available for {model.n_data} visibilities; average data, or '
-                    'give method = "mgvi"'
-                )
-            settings = replace(settings, method="mgvi")
         _tell(_plan(problem, model, settings))
         draws = _sampled(problem, model, settings, _start(problem, model, start.operator, image))
         return _result(problem, model, draws, settings.method, time.monotonic() - began)
@@ -137,7 +132,7 @@ def _flux(given: Any) -> tuple[float | None, float]:
 
 def _model(problem: ImageProblem, prior: SkyPrior) -> AnyModel:
     """Visibilities with gains and noise as the model has them; large data without these by convolution."""
-    from biro.image_posterior.sampling.convolved_model import LARGE, ConvolvedModel
+    from biro.image_posterior.sampling.convolved_model import ConvolvedModel
     from biro.image_posterior.sampling.gain_model import GainModel
     from biro.image_posterior.sampling.jax_operator import UsedData
     from biro.image_posterior.sampling.noise_model import NoiseModel
@@ -155,9 +150,26 @@ def _model(problem: ImageProblem, prior: SkyPrior) -> AnyModel:
     if isinstance(sky.noise.factor, Prior) or sky.noise.follows_model:
         noise, scale = NoiseModel(sky.noise, observation.partition_views, used), 1.0
     operator = with_data(problem.operator, data, [weight / scale**2 for weight in problem.operator.weights])
-    if used.n > LARGE and gains is None and noise is None:
+    if _is_convolved(problem):
         return ConvolvedModel(operator, prior)
     return VisibilityModel(operator, prior, gains=gains, noise=noise, fixed=fixed, used=used)
+
+
+def _is_convolved(problem: ImageProblem) -> bool:
+    """Whether the convolution with the PSF takes the place of predictions: large data without gains, noise."""
+    from biro.image_posterior.sampling.convolved_model import LARGE
+
+    noise = problem.sky.noise
+    is_fitted = bool(problem.sky.gains) or isinstance(noise.factor, Prior) or noise.follows_model
+    return sum(problem.operator.n_data) > LARGE and not is_fitted
+
+
+def _first_image(problem: ImageProblem) -> FittedImage:
+    """A start in place of the fast map, whose minor cycles on the CPU take minutes for a large image."""
+    from biro.image_posterior.sampling.first_image import first_image
+
+    image = first_image(problem.operator, problem.noise)
+    return FittedImage(samples=image[None, None], is_map=True, operator=problem.operator)
 
 
 def _start(problem: ImageProblem, model: AnyModel, calibrated: ImageOperator, image: Array) -> Array:
