@@ -1,24 +1,25 @@
 """Compare images of a radio galaxy with those of WSClean's multiscale CLEAN, from the same Measurement Sets.
 
     python benchmarks/image_clean.py TRUTH [--quick] [--methods clean starlet entropy tv samples]
-                                     [--samples mgvi] [--beam ARCSEC ARCSEC DEG] [--output FILE]
+                                     [--samples mgvi] [--beam ARCSEC ARCSEC DEG ...] [--output FILE]
 
 TRUTH is a FITS image (512 x 512 pixels of 3C353), taken as Jy/pixel; without it, as in a quick run, two
 Gaussians stand for it. VLA-A and VLA-B observe it for six hours each at 1.4 GHz, with noise a thousandth of
 the brightest pixel of the dirty image. Each image is compared with the truth at the resolution of CLEAN's
-restored image, Jy/beam:
+restored images, Jy/beam, with three weightings of the data:
 
     error           rms of the difference over the rms of the truth, per cent
     dynamic range   peak of the truth over the rms of the difference where the truth is below 1e-4 of its peak
 
 "clean" is the restored image, "clean model" its components at the same resolution, without residuals. Where
-wsclean is not installed, that is printed, and `--beam` gives the resolution (major, minor axis, angle).
-Seconds are those of a whole run, of wsclean with reading; two threads each on the CPU.
+wsclean is not installed, that is printed, and `--beam` gives resolutions (major axis, minor axis and angle of each).
+Seconds are those of the CPU, of all threads of a whole run (two threads for wsclean, which also reads).
 """
 
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -39,14 +40,15 @@ from numpy.typing import NDArray
 import biro
 from biro.image_posterior.field import ImageField
 from biro.image_posterior.operator import ImageOperator
-from biro.imaging.psf import fit_beam
-from biro.io.measurement_set import create_ms, read_ms
+from biro.io.measurement_set import create_ms
 from biro.models import ImagePrior, Noise, PointSource, SkyModel
+from biro.observation.join import join
 from biro.observation.stokes import PSEUDO_I, form_stokes
 from biro.simulation import Channels, Track
 
 Array = NDArray[np.float64]
 DYNAMIC_RANGE, FLUX, PIXELS_OF_BEAM = 1e3, 50.0, 3.5
+WEIGHTINGS = ("natural", "briggs 0.5", "briggs 0")
 METHODS = ("clean", "starlet", "entropy", "tv", "samples")
 
 
@@ -126,24 +128,23 @@ def observed(truth: Callable[[float], Sky], hours: float, step: float) -> tuple[
     return done, sky
 
 
-def cleaned(paths: list[Path], sky: Sky, folder: Path) -> tuple[float, Array, Array, Beam] | None:
-    """Seconds, restored image, model at the same resolution, and beam of WSClean; None without it."""
+def cleaned(paths: list[Path], sky: Sky, folder: Path, weighting: str) -> tuple[float, Array, Array, Beam] | None:
+    """CPU seconds, restored image, model at the same resolution, and beam of WSClean; None without it."""
     if shutil.which("wsclean") is None:
-        print("wsclean is not installed (Debian: apt-get install wsclean): no CLEAN here")
         return None
     asec = np.degrees(sky.cell) * 3600.0
     command = [
         "wsclean", "-j", "2", "-size", str(sky.size), str(sky.size), "-scale", f"{asec}asec", "-pol", "I",
-        "-multiscale", "-mgain", "0.8", "-auto-mask", "3", "-auto-threshold", "1", "-niter", "200000",
-        "-weight", "briggs", "0", "-name", str(folder / "clean"), *map(str, paths),
+        "-multiscale", "-mgain", "0.7", "-auto-mask", "3", "-auto-threshold", "0.5", "-niter", "500000",
+        "-nmiter", "30", "-weight", *weighting.split(), "-name", str(folder / "clean"), *map(str, paths),
     ]  # fmt: skip
     environment = os.environ | {"OPENBLAS_NUM_THREADS": "1"}
-    began = time.perf_counter()
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=folder)
-    seconds = time.perf_counter() - began
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     if done.returncode:
-        print(f"wsclean ended with {done.returncode}: {(done.stdout + done.stderr)[-400:]}")
-        return None
+        raise RuntimeError(f"wsclean ended with {done.returncode}: {(done.stdout + done.stderr)[-400:]}")
     with fits.open(folder / "clean-image.fits") as hdus:
         restored, header = np.asarray(hdus[0].data, np.float64).squeeze(), hdus[0].header
     model = np.asarray(fits.getdata(folder / "clean-model.fits"), np.float64).squeeze()
@@ -152,7 +153,7 @@ def cleaned(paths: list[Path], sky: Sky, folder: Path) -> tuple[float, Array, Ar
 
 
 def fitted(data: biro.Observation, sky: Sky, method: str, args: object) -> tuple[float, biro.ImagePosterior]:
-    """Seconds and image of biro."""
+    """CPU seconds of all threads, and image of biro."""
     cell = f"{np.degrees(sky.cell) * 3600.0} arcsec"
     kind = "correlated-field" if method == "samples" else "smooth"
     prior = ImagePrior("sky", prior=kind, size=sky.size, cell=cell)
@@ -162,48 +163,57 @@ def fitted(data: biro.Observation, sky: Sky, method: str, args: object) -> tuple
     else:
         prior = replace(prior, regularisation=method)
     model = SkyModel([], images=[prior], noise=Noise(factor=1.0))
-    began = time.perf_counter()
+    began = time.process_time()
     found = biro.fit_image(data, model, backend=args.device, progress=False, **options)
-    return time.perf_counter() - began, found
+    return time.process_time() - began, found
 
 
-def line_of(method: str, seconds: float, image: Array, truth: Array) -> Line:
+def figures(image: Array, truth: Array) -> Line:
     """Error and dynamic range of an image in Jy/beam."""
     away, faint = image - truth, truth < 1e-4 * truth.max()
     ratio = float(truth.max() / np.sqrt(np.mean(away[faint] ** 2))) if faint.any() else None
-    error = 100.0 * float(np.linalg.norm(away) / np.linalg.norm(truth))
-    return {"method": method, "seconds": seconds, "error": error, "dynamic_range": ratio}
+    return {"error": 100.0 * float(np.linalg.norm(away) / np.linalg.norm(truth)), "dynamic_range": ratio}
 
 
 def compared(args: object, folder: Path) -> Iterator[Line]:
-    """A line for each method, in the order of `METHODS`."""
+    """A line for each method and resolution, in the order of `METHODS`."""
     size, hours, step = (48, 1.0, 600.0) if args.quick else (512, 6.0, 120.0)
     both, sky = observed(lambda cell: sky_of(args.truth, size, cell), hours, step)
+    beams: dict[str, Beam] = {}
+    for axes in np.reshape(args.beam or [], (-1, 3)):
+        beams[f"{axes[0]:.3g} arcsec"] = Beam(*np.radians(axes / [3600.0, 3600.0, 1.0]))
     paths = [folder / f"{name}.ms" for name in "ab"]
-    for path, one in zip(paths, both, strict=True):
+    for path, one in zip(paths, both, strict=True) if "clean" in args.methods else ():
         create_ms(path, one)
-    beam = None if args.beam is None else Beam(*np.radians(np.array(args.beam) / [3600.0, 3600.0, 1.0]))
-    if "clean" in args.methods and (clean := cleaned(paths, sky, folder)) is not None:
-        beam = clean[3]
-        expected = beam.convolved(sky.pixels, sky.cell)
-        about = {"beam": [float(np.degrees(beam.major)) * 3600, float(np.degrees(beam.minor)) * 3600,
-                          float(np.degrees(beam.angle))]}  # fmt: skip
-        yield line_of("clean", clean[0], clean[1], expected) | about
-        yield line_of("clean model", clean[0], clean[2], expected)
-    data = read_ms([str(path) for path in paths])
+    for weighting in WEIGHTINGS if "clean" in args.methods else ():
+        clean = cleaned(paths, sky, folder, weighting)
+        if clean is None:
+            print("wsclean is not installed (Debian: apt-get install wsclean): no CLEAN here")
+            break
+        seconds, *images, beam = clean
+        beams[weighting] = beam
+        axes = [float(np.degrees(beam.major)) * 3600, float(np.degrees(beam.minor)) * 3600]
+        about = {"resolution": weighting, "seconds": seconds, "beam": [*axes, float(np.degrees(beam.angle))]}
+        for name, image in zip(("clean", "clean model"), images, strict=True):
+            yield {"method": name} | about | figures(image, beam.convolved(sky.pixels, sky.cell))
+    data = join(both)
     for method in METHODS[1:]:
-        if method not in args.methods:
-            continue
-        seconds, found = fitted(data, sky, method, args)
-        beam = beam or Beam(*(found.beam.major, found.beam.minor, found.beam.pa))
+        if method in args.methods:
+            seconds, found = fitted(data, sky, method, args)
+            yield from of_biro(method, seconds, found, sky, beams)
+
+
+def of_biro(
+    method: str, seconds: float, found: biro.ImagePosterior, sky: Sky, beams: dict[str, Beam]
+) -> Iterator[Line]:
+    """A line for each resolution; that of natural weights where there is none."""
+    n = 2 * sum(found.n_data)
+    about = {"method": method, "seconds": seconds, "reduced_chi2": float(sum(found.chi2)) / n, "n_vis": n // 2}
+    about |= {"remarks": [text.split(":")[0] for text in found.remarks]}
+    for name, beam in (beams or {"natural": Beam(found.beam.major, found.beam.minor, found.beam.pa)}).items():
         expected = beam.convolved(sky.pixels, sky.cell)
-        line = line_of(method, seconds, beam.convolved(found.mean[0], sky.cell), expected)
-        n = 2 * sum(found.n_data)
-        line |= {"reduced_chi2": float(sum(found.chi2)) / n, "n_vis": n // 2}
-        line |= {"remarks": [text.split(":")[0] for text in found.remarks]}
-        if method == "samples":
-            line |= {"algorithm": args.samples} | of_samples(found, beam, sky, expected)
-        yield line
+        line = about | {"resolution": name} | figures(beam.convolved(found.mean[0], sky.cell), expected)
+        yield line if found.is_map else line | of_samples(found, beam, sky, expected)
 
 
 def of_samples(found: biro.ImagePosterior, beam: Beam, sky: Sky, expected: Array) -> Line:
@@ -220,19 +230,19 @@ def main() -> int:
     parser.add_argument("truth", type=Path, nargs="?")
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
     parser.add_argument("--samples", choices=("mgvi", "geovi"), default="mgvi")
-    parser.add_argument("--beam", type=float, nargs=3)
+    parser.add_argument("--beam", type=float, nargs="+")
     args = parse(parser)
     if args.quick:
         args.methods = ("clean", "starlet")
     about, lines = machine(args.device), []
     print_machine(about)
-    print(f"{'method':14}{'s':>9}{'error %':>9}{'dynamic range':>15}{'chi2/2N':>9}")
+    print(f"{'method':14}{'resolution':13}{'CPU s':>9}{'error %':>9}{'dynamic range':>15}{'chi2/2N':>9}")
     with tempfile.TemporaryDirectory() as folder:
         for line in compared(args, Path(folder)):
             lines.append(line)
             ratio = "-" if line["dynamic_range"] is None else f"{line['dynamic_range']:.0f}"
             print(
-                f"{line['method']:14}{line['seconds']:9.1f}{line['error']:9.3f}{ratio:>15}"
+                f"{line['method']:14}{line['resolution']:13}{line['seconds']:9.1f}{line['error']:9.3f}{ratio:>15}"
                 f"{line.get('reduced_chi2', np.nan):9.4f}",
                 flush=True,
             )
