@@ -51,6 +51,8 @@ _FLUX_ERROR = 0.01
 """Relative error of a flux that is a number."""
 _BYTES, _STEPS = 8, 1500
 """Bytes of a number, and calls of the gridder in an iteration with three pairs of samples."""
+_OF_STATE, _ARRAYS = 4, 8
+"""Times of a convolution that a step takes for each sample, and arrays of twice the field of each sample."""
 
 
 def fit_sampled(problem: ImageProblem) -> FittedImage:
@@ -227,14 +229,19 @@ def _tell(line: str) -> None:
 
 def _plan(problem: ImageProblem, model: AnyModel, settings: Settings) -> str:
     """Memory and time of the run, before it begins."""
-    image = np.zeros((1, problem.operator.field.size, problem.operator.field.size))
-    model.operator.predict(image)  # compiled
-    began = time.monotonic()
-    model.operator.adjoint(model.operator.predict(image))
-    call = time.monotonic() - began
-    n_state = max(2 * settings.n_pairs, 1)
-    memory = _BYTES * (10 * n_state * (model.n + 2 * model.n_data) + settings.n_samples * model.n)
-    minutes = settings.n_iterations * _STEPS * call * settings.n_pairs / 3 / 60.0
+    n_state, size = max(2 * settings.n_pairs, 1), problem.operator.field.size
+    if model.is_convolved:
+        step, n_array = n_state * _OF_STATE * model.seconds_of_convolution(), 4 * _ARRAYS * size**2
+        numbers = n_state * (10 * model.n + n_array)
+    else:
+        image = np.zeros((1, size, size))
+        model.operator.predict(image)  # compiled
+        began = time.monotonic()
+        model.operator.adjoint(model.operator.predict(image))
+        step = (time.monotonic() - began) * settings.n_pairs / 3
+        numbers = 10 * n_state * (model.n + 2 * model.n_data)
+    memory = _BYTES * (numbers + settings.n_samples * model.n)
+    minutes = settings.n_iterations * _STEPS * step / 60.0
     return (
         f"{settings.method}: {model.n} numbers, {model.n_data} complex visibilities; about "
         f"{memory / 1e6:.3g} MB, at most about {minutes + 0.5:.2g} minutes"

@@ -14,6 +14,7 @@ beside it: once for each major cycle, and once for each pair of samples of the w
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -182,6 +183,14 @@ class ConvolvedModel:
         # The energy at this image is chi2 / 2.
         at_image = 0.5 * float((image * smoothed).sum()) - float((self._dirty * image).sum())
         self._constant = jnp.asarray(0.5 * self.chi2 - at_image)
+
+    def seconds_of_convolution(self) -> float:
+        """The time that D I takes, for a plan."""
+        image, call = self._dirty, jax.jit(convolved)
+        call(self._kernel, image).block_until_ready()  # compiled
+        began = time.monotonic()
+        call(self._kernel, image).block_until_ready()
+        return time.monotonic() - began
 
     def visibilities(self, xi: Any) -> Any:
         """Modes of the image, whose square is I^T D I but for negative values of K, which count as 0."""
