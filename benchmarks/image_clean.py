@@ -12,7 +12,7 @@ restored images, Jy/beam, with three weightings of the data:
     dynamic range   peak of the truth over the rms of the difference where the truth is below 1e-4 of its peak
 
 "clean" is the restored image, "clean model" its components at the same resolution, without residuals. Where
-wsclean is not installed, that is printed, and `--beam` gives resolutions (major axis, minor axis and angle of each).
+wsclean is not installed, that is printed, and `--beam` gives resolutions (axes and angle of each).
 Seconds are those of the CPU, of all threads of a whole run (two threads for wsclean, which also reads).
 """
 
@@ -128,7 +128,9 @@ def observed(truth: Callable[[float], Sky], hours: float, step: float) -> tuple[
     return done, sky
 
 
-def cleaned(paths: list[Path], sky: Sky, folder: Path, weighting: str) -> tuple[float, Array, Array, Beam] | None:
+def cleaned(
+    paths: list[Path], sky: Sky, folder: Path, weighting: str
+) -> tuple[float, Array, Array, Beam] | None:
     """CPU seconds, restored image, model at the same resolution, and beam of WSClean; None without it."""
     if shutil.which("wsclean") is None:
         return None
@@ -208,7 +210,12 @@ def of_biro(
 ) -> Iterator[Line]:
     """A line for each resolution; that of natural weights where there is none."""
     n = 2 * sum(found.n_data)
-    about = {"method": method, "seconds": seconds, "reduced_chi2": float(sum(found.chi2)) / n, "n_vis": n // 2}
+    about = {
+        "method": method,
+        "seconds": seconds,
+        "reduced_chi2": float(sum(found.chi2)) / n,
+        "n_vis": n // 2,
+    }
     about |= {"remarks": [text.split(":")[0] for text in found.remarks]}
     for name, beam in (beams or {"natural": Beam(found.beam.major, found.beam.minor, found.beam.pa)}).items():
         expected = beam.convolved(sky.pixels, sky.cell)

@@ -9,8 +9,8 @@ image-domain gridding and W-projection, and by packages where they are installed
     nufftax     non-uniform transforms in JAX alone. It has no w-terms, so w is 0 here for all programs
     jax-nufft   a w-gridder on jax-finufft, whose wheels are for CPUs: a GPU needs it built with CUDA
 
-Times are those of whole calls with results on the host, and on a GPU also those of what is done there ("device"),
-with visibilities and images there. The device is chosen as for the other programs. Memory is what a program
+Times are those of whole calls with results on the host, and on a GPU also those of what is done there
+("device"), with visibilities and images there. The device is chosen as for the other programs. Memory is what a program
 took of the GPU. Differences are relative to the first program, by the 2-norm. A package that is missing is
 printed, and no failure.
 """
@@ -129,7 +129,10 @@ def of_jax_nufft(problem: Problem) -> Program:
         problem.rows.uvw * [1.0, -1.0, 1.0], problem.rows.chan_freq, (n, n), cell, cell, problem.accuracy
     )  # fmt: skip
     image, vis = jnp.asarray(problem.image[0].T), jnp.asarray(problem.vis[..., 0])
-    ahead, back = jax.jit(lambda x: jax_nufft.dirty2vis(x, plan)), jax.jit(lambda x: jax_nufft.vis2dirty(x, plan))
+    ahead, back = (
+        jax.jit(lambda x: jax_nufft.dirty2vis(plan, x)),
+        jax.jit(lambda x: jax_nufft.vis2dirty(plan, x, divide_by_n=False)),
+    )
     return Program(
         "jax-nufft", lambda: np.asarray(ahead(image))[..., None], lambda: np.asarray(back(vis)).T[None],
         (lambda: ahead(image).block_until_ready(), lambda: back(vis).block_until_ready()), _jax_bytes,
@@ -175,7 +178,9 @@ def measured(problem: Problem, repeat: int) -> Iterator[Line]:
         line |= {"predict_s": measure(program.predict, repeat).median}
         line |= {"grid_s": measure(program.grid, repeat).median, "n_byte": program.n_byte()}
         if program.resident is not None:
-            line |= dict(zip(("predict_device_s", "grid_device_s"), resident_seconds(program, repeat), strict=True))
+            line |= dict(
+                zip(("predict_device_s", "grid_device_s"), resident_seconds(program, repeat), strict=True)
+            )
         yield line
 
 
@@ -192,7 +197,9 @@ def resident_seconds(program: Program, repeat: int) -> list[float]:
 def text_of(line: Line) -> str:
     if "left_out" in line:
         return f"{line['program']:13} left out: {line['left_out'].splitlines()[0]}"
-    device_s = [f"{line[key]:11.4f}" if key in line else f"{'-':>11}" for key in ("predict_device_s", "grid_device_s")]
+    device_s = [
+        f"{line[key]:11.4f}" if key in line else f"{'-':>11}" for key in ("predict_device_s", "grid_device_s")
+    ]
     taken = "-" if line["n_byte"] is None else f"{line['n_byte'] / 1e9:.2f}"
     apart = max(line["difference_predict"], line["difference_grid"])
     return (

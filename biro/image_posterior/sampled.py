@@ -158,7 +158,7 @@ def _model(problem: ImageProblem, prior: SkyPrior) -> AnyModel:
 
 
 def _is_convolved(problem: ImageProblem) -> bool:
-    """Whether the convolution with the PSF takes the place of predictions: large data without gains, noise."""
+    """Whether convolutions with the PSF take the place of predictions: large data without gains, noise."""
     from biro.image_posterior.sampling.convolved_model import LARGE
 
     noise = problem.sky.noise

@@ -91,7 +91,7 @@ def test_the_first_image_is_positive_and_fits(made: SimpleNamespace) -> None:
     image = first_image(made.operator)
     assert image.min() >= 0.0
     chi2 = [np.sum((made.data - made.matrix @ some.ravel()) ** 2) for some in (image, made.truth)]
-    # 84 complex samples and 256 free pixels: it fits at least about as well as the truth, but for the penalty.
+    # 84 complex samples and 256 free pixels: it fits about as well as the truth, but for the penalty.
     assert chi2[0] < 1.5 * chi2[1]
     # The gridder is asked for 1e-7: at the least penalised chi2 slopes are 0 where pixels are above 0.
     slope = made.matrix.T @ (made.data - made.matrix @ image.ravel()) / np.sqrt(made.operator.weight_sum)

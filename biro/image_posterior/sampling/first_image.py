@@ -1,4 +1,4 @@
-"""A first image of large data, from which samples start: chi2 by the PSF, positive pixels, on the device of JAX."""
+"""A first image of large data, from which samples start: positive pixels, by the PSF, where JAX computes."""
 
 from __future__ import annotations
 
