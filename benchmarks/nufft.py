@@ -10,9 +10,9 @@ image-domain gridding and W-projection, and by packages where they are installed
     jax-nufft   a w-gridder on jax-finufft, whose wheels are for CPUs: a GPU needs it built with CUDA
 
 Times are those of whole calls with results on the host, and on a GPU also those of what is done there
-("device"), with visibilities and images there. The device is chosen as for the other programs. Memory is what a program
-took of the GPU. Differences are relative to the first program, by the 2-norm. A package that is missing is
-printed, and no failure.
+("device"), with visibilities and images there. The device is chosen as for the other programs. Memory is
+what a program took of the GPU. Differences are relative to the first program, by the 2-norm. A package that
+is missing is printed, and no failure.
 """
 
 from __future__ import annotations
