@@ -141,7 +141,8 @@ def compared(size: int, n_time: int, settings: dict[str, Any] | None) -> Iterato
         images = np.log(np.asarray(jax.vmap(prior.image)(found.samples)))
         first = first or (images.mean(axis=0), images.std(axis=0))
         yield line | {
-            "seconds": seconds, "iterations": len(found.iterations), "reduced_chi2": found.iterations[-1].reduced_chi2,
+            "seconds": seconds, "iterations": len(found.iterations),
+            "reduced_chi2": found.iterations[-1].reduced_chi2,
             "apart": float(np.sqrt(np.mean(((images.mean(axis=0) - first[0]) / first[1]) ** 2))),
             "sd_ratio": float(np.mean(images.std(axis=0) / first[1])),
         }  # fmt: skip

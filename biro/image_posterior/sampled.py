@@ -229,8 +229,10 @@ def _tell(line: str) -> None:
 
 def _plan(problem: ImageProblem, model: AnyModel, settings: Settings) -> str:
     """Memory and time of the run, before it begins."""
+    from biro.image_posterior.sampling.visibility_model import VisibilityModel
+
     n_state, size = max(2 * settings.n_pairs, 1), problem.operator.field.size
-    if model.is_convolved:
+    if not isinstance(model, VisibilityModel):
         step, n_array = n_state * _OF_STATE * model.seconds_of_convolution(), 4 * _ARRAYS * size**2
         numbers = n_state * (10 * model.n + n_array)
     else:
