@@ -95,10 +95,10 @@ def model(likelihood: Likelihood) -> Callable[[JaxArray], tuple[JaxArray, ...]]:
     _check(likelihood)
     products, n = Jacobian(likelihood), likelihood.n_param
     outputs = tuple((shape, np.complex128) for shape in products.shapes)
-    push = _HostFunction(products.push_forward, outputs)
+    push = HostFunction(products.push_forward, outputs)
     # JAX multiplies by J^T, without conjugates: Re(J^T c) = Re(J^H conj(c)).
-    pull = _HostFunction(lambda theta, *c: [products.pull_back(theta, list(map(np.conj, c)))], _numbers((n,)))
-    visibilities = _linearised(_HostFunction(products.visibilities, outputs), push, pull)
+    pull = HostFunction(lambda theta, *c: [products.pull_back(theta, list(map(np.conj, c)))], _numbers((n,)))
+    visibilities = _linearised(HostFunction(products.visibilities, outputs), push, pull)
     return lambda theta: tuple(visibilities(_vectors(theta, likelihood)))
 
 
@@ -130,7 +130,7 @@ class JaxLikelihood:
         self._log_density = _differentiable(self._density_of_y, self._density_of_y_and_gradient, n)
         self._prior_transform = _change_of_variables(bound.prior_transform_at, n)
         self._constrained = _change_of_variables(bound.unconstrained.at, n)
-        self._unconstrained = _HostFunction(lambda x: [bound.unconstrained.of_theta(x)], _numbers((n,)))
+        self._unconstrained = HostFunction(lambda x: [bound.unconstrained.of_theta(x)], _numbers((n,)))
 
     def __repr__(self) -> str:
         return f"<JAX functions of {repr(self.likelihood)[1:-1]}>"
@@ -171,7 +171,7 @@ class JaxLikelihood:
 
         A parameter at a limit of its prior is moved by a tiny part of its scale into the allowed range.
         """
-        return _call(self._unconstrained, _vectors(theta, self.likelihood))[0]
+        return call_host(self._unconstrained, _vectors(theta, self.likelihood))[0]
 
     def prior_transform(self, unit: JaxArray) -> JaxArray:
         """Parameters theta (..., n_param) of points of the unit cube (..., n_param).
@@ -207,7 +207,7 @@ class _TransformAt(Protocol):
     def pull_back(self, slopes: Array) -> Array: ...
 
 
-class _HostFunction:
+class HostFunction:
     """A function of biro for batches of arrays, as programs of JAX call it.
 
     Parameters
@@ -219,7 +219,7 @@ class _HostFunction:
 
     Attributes
     ----------
-    transposed : _HostFunction or None
+    transposed : HostFunction or None
         Of a function that is linear in all arguments but the first: its transpose in these.
     """
 
@@ -227,7 +227,7 @@ class _HostFunction:
         self, function: Callable[..., Arrays], outputs: Sequence[tuple[tuple[int, ...], type]]
     ) -> None:
         self._function, self._outputs = function, outputs
-        self.transposed: _HostFunction | None = None
+        self.transposed: HostFunction | None = None
 
     def avals(self, first: JaxArray, *_: JaxArray) -> list[Any]:
         """What JAX knows of the results before they are there."""
@@ -254,17 +254,17 @@ _primitive = Primitive("biro")
 _primitive.multiple_results = True
 
 
-def _call(function: _HostFunction, *args: JaxArray) -> list[JaxArray]:
+def call_host(function: HostFunction, *args: JaxArray) -> list[JaxArray]:
     found: list[JaxArray] = _primitive.bind(*args, function=function)
     return found
 
 
-def _compute(*args: JaxArray, function: _HostFunction) -> list[JaxArray]:
+def _compute(*args: JaxArray, function: HostFunction) -> list[JaxArray]:
     """Outside of compiled programs."""
     return [jnp.asarray(result) for result in function(*map(np.asarray, args))]
 
 
-def _lower(ctx: Any, *args: Any, function: _HostFunction) -> Any:
+def _lower(ctx: Any, *args: Any, function: HostFunction) -> Any:
     """Inside a compiled program, on the CPU or a GPU.
 
     `jax.pure_callback` would put the arguments on a device of the CPU first: that takes 30 us, and has
@@ -277,19 +277,19 @@ def _lower(ctx: Any, *args: Any, function: _HostFunction) -> Any:
 
 
 def _in_batch(
-    args: Sequence[JaxArray], axes: Sequence[int | None], *, function: _HostFunction
+    args: Sequence[JaxArray], axes: Sequence[int | None], *, function: HostFunction
 ) -> tuple[list[JaxArray], list[int]]:
     size = next(arg.shape[axis] for arg, axis in zip(args, axes, strict=True) if axis is not None)
     moved = [
         jnp.broadcast_to(arg, (size, *arg.shape)) if axis is None else jnp.moveaxis(arg, axis, 0)
         for arg, axis in zip(args, axes, strict=True)
     ]
-    results = _call(function, *moved)
+    results = call_host(function, *moved)
     return results, [0] * len(results)
 
 
 def _tangent(
-    args: Sequence[JaxArray], changes: Sequence[JaxArray], *, function: _HostFunction
+    args: Sequence[JaxArray], changes: Sequence[JaxArray], *, function: HostFunction
 ) -> tuple[list[JaxArray], list[JaxArray]]:
     """Only what is linear has a derivative here: those of other functions stand beside them."""
     if type(changes[0]) is not ad.Zero or function.transposed is None:
@@ -298,12 +298,12 @@ def _tangent(
             "prior_transform and model, and no second ones; likelihood.fisher(theta) has the expected ones"
         )
     moved = [ad.instantiate_zeros(change) for change in changes[1:]]
-    return _call(function, *args), _call(function, args[0], *moved)
+    return call_host(function, *args), call_host(function, args[0], *moved)
 
 
-def _transpose(slopes: Sequence[JaxArray], *args: JaxArray, function: _HostFunction) -> list[JaxArray | None]:
+def _transpose(slopes: Sequence[JaxArray], *args: JaxArray, function: HostFunction) -> list[JaxArray | None]:
     assert function.transposed is not None, "JAX transposes what is linear"
-    return [None, *_call(function.transposed, args[0], *map(ad.instantiate_zeros, slopes))]
+    return [None, *call_host(function.transposed, args[0], *map(ad.instantiate_zeros, slopes))]
 
 
 _primitive.def_impl(_compute)
@@ -322,26 +322,26 @@ def _differentiable(
     value: Callable[[Array], Array], both: Callable[[Array], tuple[Array, Array]], n: int
 ) -> Callable[[JaxArray], JaxArray]:
     """A function with one number for each vector; where it is differentiated, it is one call of `both`."""
-    alone = _HostFunction(lambda x: [value(x)], _numbers(()))
-    with_gradient = _HostFunction(both, _numbers((), (n,)))
+    alone = HostFunction(lambda x: [value(x)], _numbers(()))
+    with_gradient = HostFunction(both, _numbers((), (n,)))
 
     def jvp(at: tuple[JaxArray], changes: tuple[JaxArray]) -> tuple[JaxArray, JaxArray]:
-        found, gradient = _call(with_gradient, *at)
+        found, gradient = call_host(with_gradient, *at)
         return found, (gradient * changes[0]).sum(axis=-1)
 
-    return _with_jvp(lambda x: _call(alone, x)[0], jvp)
+    return _with_jvp(lambda x: call_host(alone, x)[0], jvp)
 
 
 def _linearised(
-    function: _HostFunction, push: _HostFunction, pull: _HostFunction
+    function: HostFunction, push: HostFunction, pull: HostFunction
 ) -> Callable[[JaxArray], list[JaxArray]]:
     """A function with its derivative `push`, linear in the second argument, and the transpose of that."""
     push.transposed, pull.transposed = pull, push
 
     def jvp(at: tuple[JaxArray], changes: tuple[JaxArray]) -> tuple[list[JaxArray], list[JaxArray]]:
-        return _call(function, *at), _call(push, *at, *changes)
+        return call_host(function, *at), call_host(push, *at, *changes)
 
-    return _with_jvp(partial(_call, function), jvp)
+    return _with_jvp(partial(call_host, function), jvp)
 
 
 def _with_jvp(
@@ -357,9 +357,9 @@ def _change_of_variables(at: Callable[[Array], _TransformAt], n: int) -> Callabl
     """The change to theta that `at` has at some points, with derivatives."""
     outputs = _numbers((n,))
     function = _linearised(
-        _HostFunction(lambda x: [at(x).theta], outputs),
-        _HostFunction(lambda x, change: [at(x).push_forward(change)], outputs),
-        _HostFunction(lambda x, slopes: [at(x).pull_back(slopes)], outputs),
+        HostFunction(lambda x: [at(x).theta], outputs),
+        HostFunction(lambda x, change: [at(x).push_forward(change)], outputs),
+        HostFunction(lambda x, slopes: [at(x).pull_back(slopes)], outputs),
     )
     return lambda x: function(x)[0]
 

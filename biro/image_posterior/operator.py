@@ -97,6 +97,11 @@ class ImageOperator:
         return [gridder.plan for gridder in self._gridders]
 
     @property
+    def backend(self) -> str:
+        """Where gridders work, "cpu" or "cuda"."""
+        return "cuda" if any(gridder.backend == "cuda" for gridder in self._gridders) else "cpu"
+
+    @property
     def n_data(self) -> list[int]:
         """Complex samples with a weight, of each partition."""
         return [int(np.count_nonzero(weight)) for weight in self.weights]

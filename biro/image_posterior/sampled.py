@@ -18,7 +18,7 @@ from biro.errors import InputError
 from biro.files.json_value import JsonValue
 from biro.image_posterior.operator import ImageOperator, Vis, with_data
 from biro.image_posterior.problem import CHECKPOINT, FittedImage, ImageProblem
-from biro.image_posterior.sampling.jax_room import double_precision
+from biro.image_posterior.sampling.jax_room import double_precision, has_gpu
 from biro.image_posterior.self_calibration import fit_smooth
 from biro.models import Fixed
 from biro.models.quantities import units
@@ -62,6 +62,8 @@ _FLUX_ERROR = 0.01
 """Relative error of a flux that is a number."""
 _BYTES, _STEPS = 8, 1500
 """Bytes of a number, and calls of the gridder in an iteration with three pairs of samples."""
+_OF_STATE, _ARRAYS = 4, 8
+"""Times of a convolution that a step takes for each sample, and arrays of twice the field of each sample."""
 
 
 def fit_sampled(problem: ImageProblem) -> FittedImage:
@@ -72,10 +74,12 @@ def fit_sampled(problem: ImageProblem) -> FittedImage:
     InputError
         A package is missing, options that do not exist, or a model that this engine does not have.
     """
-    with double_precision():
+    # Predictions by the gridder keep JAX on the CPU: what it computes between them is little.
+    on_gpu = _is_convolved(problem) and problem.operator.backend == "cuda" and has_gpu()
+    with double_precision(on_gpu):
         settings = _settings(problem)
         began = time.monotonic()
-        start = fit_smooth(_for_fast_map(problem))
+        start = _first_image(problem) if on_gpu else fit_smooth(_for_fast_map(problem))
         image = np.maximum(start.samples[0, 0], 0.0)
         prior = _prior(problem, image)
         model = _model(problem, prior, float(image.sum()))
@@ -102,9 +106,7 @@ def _method(problem: ImageProblem, model: AnyModel, given: Method) -> Method:
     if "method" not in problem.options:
         if isinstance(model, CompactModel) and model.is_quick:
             return "hmc"
-        return "mgvi" if model.is_convolved else "geovi"
-    if given == "geovi" and model.is_convolved:
-        raise InputError(f'method = "geovi": is not available for {size}; average data, or give "mgvi"')
+        return "geovi"
     if given == "hmc" and not is_compact:
         raise InputError(
             f'method = "hmc": is not available for {size}; average data, give fewer pixels (size), or give '
@@ -171,7 +173,7 @@ def _flux(given: Any) -> tuple[float | None, float]:
 def _model(problem: ImageProblem, prior: SkyPrior, flux: float) -> AnyModel:
     """Visibilities with gains and noise as the model has them; large data without these by convolution."""
     from biro.image_posterior.sampling.compact import CompactModel, find_modes
-    from biro.image_posterior.sampling.convolved_model import LARGE, ConvolvedModel
+    from biro.image_posterior.sampling.convolved_model import ConvolvedModel
     from biro.image_posterior.sampling.gain_model import GainModel
     from biro.image_posterior.sampling.jax_operator import UsedData
     from biro.image_posterior.sampling.noise_model import NoiseModel
@@ -189,13 +191,30 @@ def _model(problem: ImageProblem, prior: SkyPrior, flux: float) -> AnyModel:
     if isinstance(sky.noise.factor, Prior) or sky.noise.follows_model:
         noise, scale = NoiseModel(sky.noise, observation.partition_views, used), 1.0
     operator = with_data(problem.operator, data, [weight / scale**2 for weight in problem.operator.weights])
-    if used.n > LARGE and gains is None and noise is None:
+    if _is_convolved(problem):
         return ConvolvedModel(operator, prior)
     modes = find_modes(operator, used, _BRIGHTER * flux)
     options: dict[str, Any] = {"gains": gains, "noise": noise, "fixed": fixed, "used": used}
     if modes is not None:
         return CompactModel(operator, prior, modes, **options)
     return VisibilityModel(operator, prior, **options)
+
+
+def _is_convolved(problem: ImageProblem) -> bool:
+    """Whether convolutions with the PSF take the place of predictions: large data without gains, noise."""
+    from biro.image_posterior.sampling.convolved_model import LARGE
+
+    noise = problem.sky.noise
+    is_fitted = bool(problem.sky.gains) or isinstance(noise.factor, Prior) or noise.follows_model
+    return sum(problem.operator.n_data) > LARGE and not is_fitted
+
+
+def _first_image(problem: ImageProblem) -> FittedImage:
+    """A start in place of the fast map, whose minor cycles on the CPU take minutes for a large image."""
+    from biro.image_posterior.sampling.first_image import first_image
+
+    image = first_image(problem.operator, problem.noise)
+    return FittedImage(samples=image[None, None], is_map=True, operator=problem.operator)
 
 
 def _start(problem: ImageProblem, model: AnyModel, calibrated: ImageOperator, image: Array) -> Array:
@@ -253,17 +272,23 @@ def _tell(line: str) -> None:
 def _plan(problem: ImageProblem, model: AnyModel, settings: Settings) -> str:
     """Memory and time of the run, before it begins."""
     from biro.image_posterior.sampling.compact import CompactModel
+    from biro.image_posterior.sampling.convolved_model import ConvolvedModel
 
-    image = np.zeros((1, problem.operator.field.size, problem.operator.field.size))
-    model.operator.predict(image)  # compiled
-    began = time.monotonic()
-    model.operator.adjoint(model.operator.predict(image))
-    call = time.monotonic() - began
     if isinstance(model, CompactModel) and settings.method == "hmc":
         return _plan_of_chains(model, settings)
-    n_state = max(2 * settings.n_pairs, 1)
-    memory = _BYTES * (10 * n_state * (model.n + 2 * model.n_data) + settings.n_samples * model.n)
-    minutes = settings.n_iterations * _STEPS * call * settings.n_pairs / 3 / 60.0
+    n_state, size = max(2 * settings.n_pairs, 1), problem.operator.field.size
+    if isinstance(model, ConvolvedModel):
+        step, n_array = n_state * _OF_STATE * model.seconds_of_convolution(), 4 * _ARRAYS * size**2
+        numbers = n_state * (10 * model.n + n_array)
+    else:
+        image = np.zeros((1, size, size))
+        model.operator.predict(image)  # compiled
+        began = time.monotonic()
+        model.operator.adjoint(model.operator.predict(image))
+        step = (time.monotonic() - began) * settings.n_pairs / 3
+        numbers = 10 * n_state * (model.n + 2 * model.n_data)
+    memory = _BYTES * (numbers + settings.n_samples * model.n)
+    minutes = settings.n_iterations * _STEPS * step / 60.0
     return (
         f"{settings.method}: {model.n} numbers, {model.n_data} complex visibilities; about "
         f"{memory / 1e6:.3g} MB, at most about {minutes + 0.5:.2g} minutes"

@@ -1,8 +1,9 @@
-"""JAX with double precision on the CPU, and its packages, for images."""
+"""JAX with double precision on the CPU or a GPU, and its packages, for images."""
 
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -29,13 +30,36 @@ def require_packages() -> None:
         )
 
 
-@contextmanager
-def double_precision() -> Iterator[None]:
-    """JAX with float64 on the CPU within the block; the settings of the process stay as they are."""
+def has_gpu() -> bool:
+    """Whether JAX has a GPU."""
+    _import_jax()
+    import jax
+
+    try:
+        return bool(jax.devices("gpu"))
+    except RuntimeError:
+        return False
+
+
+def _import_jax() -> None:
+    """Let JAX take memory of a GPU as it needs it, since gridders need some, too; it asks at its start."""
     require_packages()
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+
+
+@contextmanager
+def double_precision(on_gpu: bool = False) -> Iterator[None]:
+    """JAX with float64 within the block; the settings of the process stay as they are.
+
+    Parameters
+    ----------
+    on_gpu : bool
+        Whether JAX computes on a GPU, not on the CPU.
+    """
+    _import_jax()
     import jax
     from nifty.re import logger
 
     logger.setLevel(logging.CRITICAL)  # its lines of each iteration; biro has its own
-    with jax.enable_x64(True), jax.default_device(jax.devices("cpu")[0]):
+    with jax.enable_x64(True), jax.default_device(jax.devices("gpu" if on_gpu else "cpu")[0]):
         yield
