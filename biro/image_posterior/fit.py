@@ -16,13 +16,14 @@ from biro.display.arguments import OBSERVATION, SKY, takes
 from biro.display.progress import showing
 from biro.errors import InputError
 from biro.files.atomic import write_atomic
+from biro.image_posterior.components import FreeComponents
 from biro.image_posterior.field import choose_field
 from biro.image_posterior.operator import ImageOperator, Vis, source_outside
 from biro.image_posterior.problem import CHECKPOINT, FittedImage, ImageProblem
 from biro.image_posterior.result import FILE, MISFIT, MODEL, ImagePosterior
 from biro.imaging.imager import first_date, origin_of
 from biro.imaging.psf import fit_beam
-from biro.models import Fixed, ImagePrior, SkyModel
+from biro.models import Fixed, ImagePrior, Noise, SkyModel
 from biro.models.components.noise import SPLITS
 from biro.models.quantities import units
 from biro.observation.correlations import PARALLEL_HANDS
@@ -54,8 +55,9 @@ def fit_image(
 ) -> ImagePosterior:
     """Fit the image of a model that has a prior, `ImagePrior`, to an observation.
 
-    Data are Stokes I: the weighted mean of the parallel hands. Components beside the image are fixed and
-    subtracted. The image is apparent brightness at all frequencies; a model with a beam is refused.
+    Data are Stokes I: the weighted mean of the parallel hands. Components beside the image are subtracted;
+    those that have priors are fitted with the image. The image is apparent brightness at all frequencies; a
+    model with a beam is refused.
 
     Parameters
     ----------
@@ -83,8 +85,7 @@ def fit_image(
     Raises
     ------
     InputError
-        No image with a prior or several, free components, a beam, no usable data, a run directory that has a
-        result.
+        No image with a prior or several, a beam, no usable data, a run directory that has a result.
 
     Examples
     --------
@@ -179,7 +180,8 @@ def _problem(
     stokes_i = replace(whole, partitions=tuple(part for part in parts if part.n_usable))
     place = choose_field(stokes_i, size=prior.size, field=_radians(prior.field), cell=_radians(prior.cell))
     operator = ImageOperator(stokes_i, place, backend=backend, memory_limit=memory_limit)
-    components = _components(stokes_i, sky, backend)
+    free = _free_components(stokes_i, sky, backend)
+    components = _components(stokes_i, sky if free is None else replace(sky, sources=(), images=()), backend)
     operator.data = [vis - model for vis, model in zip(operator.data, components, strict=True)]
     noise, remark = _noise(stokes_i, sky)
     return ImageProblem(
@@ -193,6 +195,7 @@ def _problem(
         True,
         remarks=_one_hand(whole.partitions, formed.n_formed),
         noise_remark=remark,
+        free=free,
     )
 
 
@@ -214,19 +217,21 @@ def _radians(angle: Fixed | None) -> float | None:
     return None if angle is None else float(angle.value * units.factor(angle.unit or "rad", units.ANGLE))
 
 
+def _free_components(observation: Observation, sky: SkyModel, backend: Backend) -> FreeComponents | None:
+    """The components beside the image where some of their parameters have priors."""
+    if not sky.sources and not sky.images:
+        return None
+    beside = replace(sky, image_priors=(), gain=None, constraints=(), noise=Noise(factor=1.0))
+    if not beside.bind(observation.partition_views).parameters:
+        return None
+    return FreeComponents(observation, sky, backend)
+
+
 def _components(observation: Observation, sky: SkyModel, backend: Backend) -> list[Vis]:
-    """Visibilities of the components beside the image, which are fixed."""
+    """Visibilities of the components beside the image, where all are fixed."""
     if not sky.sources and not sky.images:
         return [np.zeros(part.vis.shape, np.complex128) for part in observation.partitions]
-    beside = replace(sky, image_priors=(), gain=None, constraints=())
-    free = [one.name for one in beside.bind(observation.partition_views).parameters]
-    free = [name for name in free if not name.startswith("noise.")]
-    if free:
-        raise InputError(
-            f"{', '.join(free[:4])}: components beside a fitted image must be fixed; write numbers in "
-            "place of priors, or leave the component out: the image has its flux"
-        )
-    beside = replace(beside, noise=type(beside.noise)(factor=1.0))
+    beside = replace(sky, image_priors=(), gain=None, constraints=(), noise=Noise(factor=1.0))
     return [np.asarray(vis) for vis in predict(observation, beside, backend=backend)]
 
 
@@ -268,9 +273,9 @@ def _engine(problem: ImageProblem) -> FittedImage:
                 'write prior = "smooth"'
             ) from None
         return fit_sampled(problem)
-    from biro.image_posterior.self_calibration import fit_smooth
+    from biro.image_posterior.fast_map import fit_map
 
-    return fit_smooth(problem)
+    return fit_map(problem)[1]
 
 
 def _result(problem: ImageProblem, fitted: FittedImage) -> ImagePosterior:

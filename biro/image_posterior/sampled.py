@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 from biro.display.formatting import check_names
 from biro.errors import InputError
 from biro.files.json_value import JsonValue
+from biro.image_posterior.fast_map import fit_map, with_components
 from biro.image_posterior.operator import ImageOperator, Vis, with_data
+from biro.image_posterior.parameter_facts import parameter_facts, remarks_on_components
 from biro.image_posterior.problem import CHECKPOINT, FittedImage, ImageProblem
 from biro.image_posterior.sampling.jax_room import double_precision
-from biro.image_posterior.self_calibration import fit_smooth
 from biro.models import Fixed
 from biro.models.quantities import units
 from biro.models.quantities.prior import LogNormal, Normal, Prior
@@ -49,6 +50,8 @@ _TOO_SMALL = (
 _UNFINISHED = "{} of {} samples are not converged; their errors are not reliable"
 _FLUX_ERROR = 0.01
 """Relative error of a flux that is a number."""
+_FARTHEST = 6.0
+"""Numbers of components are at most so far from 0 where a search begins: beyond, they hardly change."""
 _BYTES, _STEPS = 8, 1500
 """Bytes of a number, and calls of the gridder in an iteration with three pairs of samples."""
 
@@ -64,7 +67,10 @@ def fit_sampled(problem: ImageProblem) -> FittedImage:
     with double_precision():
         settings = _settings(problem)
         began = time.monotonic()
-        start = fit_smooth(_for_fast_map(problem))
+        found, start = fit_map(_for_fast_map(problem))
+        problem = replace(
+            problem, operator=found.operator, components=found.components, numbers=found.numbers
+        )
         image = np.maximum(start.samples[0, 0], 0.0)
         prior = _prior(problem, image)
         model = _model(problem, prior)
@@ -137,6 +143,7 @@ def _flux(given: Any) -> tuple[float | None, float]:
 
 def _model(problem: ImageProblem, prior: SkyPrior) -> AnyModel:
     """Visibilities with gains and noise as the model has them; large data without these by convolution."""
+    from biro.image_posterior.sampling.component_model import ComponentModel
     from biro.image_posterior.sampling.convolved_model import LARGE, ConvolvedModel
     from biro.image_posterior.sampling.gain_model import GainModel
     from biro.image_posterior.sampling.jax_operator import UsedData
@@ -148,16 +155,20 @@ def _model(problem: ImageProblem, prior: SkyPrior) -> AnyModel:
     gains = GainModel(sky, observation, used) if sky.gains else None
     data: list[Vis] = problem.operator.data
     fixed: Sequence[Vis] | None = None
-    if gains is not None:
+    components = ComponentModel(problem.free, used) if problem.free else None
+    if gains is not None or components is not None:
         # Gains act on the components, too: the data are those that were measured.
-        data, fixed = [part.vis for part in observation.partitions], problem.components
+        data = [part.vis for part in observation.partitions]
+        fixed = problem.components if components is None else None
     noise, scale = None, problem.noise
     if isinstance(sky.noise.factor, Prior) or sky.noise.follows_model:
         noise, scale = NoiseModel(sky.noise, observation.partition_views, used), 1.0
     operator = with_data(problem.operator, data, [weight / scale**2 for weight in problem.operator.weights])
-    if used.n > LARGE and gains is None and noise is None:
+    if used.n > LARGE and gains is None and noise is None and components is None:
         return ConvolvedModel(operator, prior)
-    return VisibilityModel(operator, prior, gains=gains, noise=noise, fixed=fixed, used=used)
+    return VisibilityModel(
+        operator, prior, gains=gains, noise=noise, fixed=fixed, used=used, components=components
+    )
 
 
 def _start(problem: ImageProblem, model: AnyModel, calibrated: ImageOperator, image: Array) -> Array:
@@ -172,6 +183,7 @@ def _start(problem: ImageProblem, model: AnyModel, calibrated: ImageOperator, im
             with np.errstate(divide="ignore", invalid="ignore"):
                 products.append(np.asarray(part.vis / (vis + beside)))
         xi[model.at.gains] = model.gains.numbers(products)
+    xi[model.at.components] = np.clip(problem.numbers, -_FARTHEST, _FARTHEST)
     return xi
 
 
@@ -256,6 +268,8 @@ def _result(problem: ImageProblem, model: AnyModel, draws: Draws, method: str, s
             "factor_sd": float(np.std(factor)),
             "systematic": float(np.mean(fraction)),
         }
+    if model.components is not None:
+        problem = with_components(problem, draws.mean[model.at.components])
     (operator, noise), n_free, centre = _with_noise(problem, model, draws.mean), 0, None
     if model.gains is not None:
         operator = _calibrated(problem, model, draws.mean, operator)
@@ -268,6 +282,13 @@ def _result(problem: ImageProblem, model: AnyModel, draws: Draws, method: str, s
         )
         facts["gains"] = list(model.gains.names)
     remarks = _remarks(problem, draws, method)
+    if model.components is not None:
+        centre = np.asarray(model.image(jnp.asarray(draws.mean)))[None]
+        n_free += model.components.n
+        theta = np.asarray(jax.vmap(lambda xi: model.components.theta(xi[model.at.components]))(states))
+        arrays["parameters"] = theta
+        facts |= parameter_facts(model.components.names, model.components.units, theta)
+        remarks += remarks_on_components(problem, model, states, images)
     return FittedImage(
         samples=images,
         is_map=is_map,

@@ -1,6 +1,7 @@
 """The model of the data of an image: visibilities with gains and noise, as functions of normal numbers.
 
-The whole state is one row of numbers xi with a standard normal prior: those of the sky, gains and noise.
+The whole state is one row of numbers xi with a standard normal prior: those of the sky, gains, noise and
+components.
 Data and model are divided by the stated noise, so that the likelihood is that of unit noise.
 """
 
@@ -17,6 +18,7 @@ from jax.tree_util import Partial
 from numpy.typing import NDArray
 
 from biro.image_posterior.operator import ImageOperator, Vis
+from biro.image_posterior.sampling.component_model import ComponentModel
 from biro.image_posterior.sampling.gain_model import GainModel
 from biro.image_posterior.sampling.jax_operator import UsedData, real_parts, visibility_function
 from biro.image_posterior.sampling.noise_model import NoiseModel
@@ -31,10 +33,11 @@ class Sections(NamedTuple):
     sky: slice
     gains: slice
     noise: slice
+    components: slice = slice(0, 0)
 
 
 class VisibilityModel:
-    """Visibilities of an image with gains and noise.
+    """Visibilities of an image with gains, noise and components beside it.
 
         V = g_p conj(g_q) (R I + V_0)
 
@@ -49,6 +52,8 @@ class VisibilityModel:
         By default the noise is as stated.
     fixed : sequence of complex (n_row, n_chan, n_corr), Jy, optional
         V_0 of each partition: components beside the image.
+    components : ComponentModel, optional
+        V_0 where components have free parameters.
     used : UsedData, optional
         The samples that count; those of the operator.
 
@@ -71,12 +76,14 @@ class VisibilityModel:
         noise: NoiseModel | None = None,
         fixed: Sequence[Vis] | None = None,
         used: UsedData | None = None,
+        components: ComponentModel | None = None,
     ) -> None:
         self.operator, self.prior, self.gains, self.noise = operator, prior, gains, noise
+        self.components = components
         self.used = used or UsedData(operator.weights)
         self.n_data = self.used.n
         self.predict = visibility_function(operator, self.used)
-        ends = np.cumsum([prior.n, gains.n if gains else 0, noise.n if noise else 0])
+        ends = np.cumsum([prior.n, *(part.n if part else 0 for part in (gains, noise, components))])
         self.at = Sections(*(slice(a, b) for a, b in zip([0, *ends[:-1]], ends, strict=True)))
         self.n = int(ends[-1])
         self.is_hyper = np.zeros(self.n, bool)
@@ -86,6 +93,7 @@ class VisibilityModel:
             places[self.is_hyper],
             places[self.at.gains],
             places[self.at.noise],
+            places[self.at.components],
         ]
         self._root_weight = np.sqrt(self.used.taken(operator.weights))
         self._data = real_parts(self.used.taken(operator.data)) * self._root_weight
@@ -100,6 +108,8 @@ class VisibilityModel:
         vis = self.predict(self.image(xi))
         if self._fixed is not None:
             vis = vis + self._fixed
+        if self.components is not None:
+            vis = vis + self.components.predicted(xi[self.at.components])
         if self.gains is None:
             return vis
         log_amplitude, phase = self.gains.factors(xi[self.at.gains])
