@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from biro.choices import Gains
 from biro.display.arguments import OBSERVATION, SKY, takes
 from biro.display.progress import showing
 from biro.errors import InputError
@@ -47,6 +48,7 @@ def fit_image(
     *,
     run_dir: str | os.PathLike[str] | None = None,
     seed: int = 1,
+    gains: Gains = "sample",
     backend: Backend = "auto",
     memory_limit: int | str | None = None,
     progress: bool = True,
@@ -68,6 +70,9 @@ def fit_image(
         Folder for the result (`ImagePosterior.save`) and for checkpoints.
     seed : int
         Of samples.
+    gains : "sample" or "closures"
+        "closures": closure phases and log closure amplitudes alone are fitted, for data that are not
+        calibrated. The image must have samples and a `flux`.
     backend : "auto", "cpu" or "cuda"
     memory_limit : int or str, optional
         Bytes, or text such as "8 GB", that gridding may take on the device.
@@ -93,12 +98,15 @@ def fit_image(
     >>> print(image, image.region("offset; circle(0 mas, 0 mas, 1 mas)"))  # doctest: +SKIP
     """
     prior = _prior_of(sky)
+    check_gains_of_image(gains, sky, prior)
     folder = None if run_dir is None else Path(run_dir)
     if folder is not None and (folder / FILE).exists() and not (folder / CHECKPOINT).exists():
         raise InputError(f"{folder}: has an image already; choose another directory")
     warn_of_reading(observation)
     with showing(progress):
         problem = _problem(observation, sky, prior, backend, memory_limit)
+        if gains == "closures":
+            problem = replace(problem, closures=True, noise=fixed_factor(sky), noise_remark="")
         problem = replace(problem, seed=seed, progress=progress, run_dir=folder, options=options)
         made = _result(problem, _with_remarks(problem, _engine(problem)))
     if folder is not None:
@@ -146,6 +154,41 @@ def _prior_of(sky: SkyModel) -> ImagePrior:
             '"correlated-field"'
         )
     return prior
+
+
+def check_gains_of_image(gains: Gains, sky: SkyModel, prior: ImagePrior) -> None:
+    """Refuse treatments of gains that images do not have, and what closures do not go with."""
+    if gains == "sample":
+        return
+    if gains != "closures":
+        raise InputError(
+            f'gains = "{gains}" is not available for an image with a prior; give "closures", or priors in '
+            "[gain], which are fitted with the image"
+        )
+    if not prior.is_sampled:
+        raise InputError(
+            f'gains = "closures" needs an image with samples, found prior = "{prior.prior}"; write prior = '
+            '"correlated-field", or [gain] with priors in place of closures'
+        )
+    if prior.flux is None:
+        raise InputError(
+            "closures do not determine the flux; give that of the image: flux = { prior = \"log-normal\", "
+            'median = 1, sd = 0.2, unit = "Jy" }'
+        )
+    if sky.gains:
+        raise InputError(
+            "closures do not depend on antenna gains, but the model has [gain]; leave it out, or leave "
+            'gains = "closures" out'
+        )
+    if sky.noise.follows_model and not sky.noise.fixed_fraction:
+        raise InputError(
+            "[noise] systematic: closures of an image need one number, found a prior; write 0.02"
+        )
+
+
+def fixed_factor(sky: SkyModel) -> float:
+    """The factor of the noise where it is a number, else 1."""
+    return float(sky.noise.factor.value) if isinstance(sky.noise.factor, Fixed) else 1.0
 
 
 def _check_noise(sky: SkyModel, prior: ImagePrior) -> None:

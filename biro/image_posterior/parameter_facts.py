@@ -38,11 +38,18 @@ def parameter_draws(
     return dict(zip(names, np.asarray(arrays["parameters"]).T, strict=True)) if names else {}
 
 
-def parameter_lines(facts: Mapping[str, JsonValue]) -> list[str]:
-    """A line with value and error of each parameter; none where there are no parameters."""
-    rows = _rows(facts)
+def beside_lines(facts: Mapping[str, JsonValue]) -> list[str]:
+    """Lines of a summary: chi2 of closures where these are fitted, and each parameter with its error."""
+    rows, closures = _rows(facts), cast("dict[str, Any]", facts.get("closures", {}))
     width = max((len(str(row["name"])) for row in rows), default=0)
     lines = []
+    if closures:
+        n_phase, n_amplitude = closures["n_phase"], closures["n_amplitude"]
+        lines = [
+            f"chi2/N        {closures['chi2_phase'] / max(n_phase, 1):.4g} of {n_phase} closure phases, "
+            f"{closures['chi2_amplitude'] / max(n_amplitude, 1):.4g} of {n_amplitude} log closure amplitudes",
+            *closures["lines"],
+        ]
     for row in rows:
         mean, sd = row["mean"], row["sd"]
         text = f"{mean:.6g}"

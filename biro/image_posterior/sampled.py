@@ -18,9 +18,10 @@ from biro.errors import InputError
 from biro.files.json_value import JsonValue
 from biro.image_posterior.fast_map import fit_map, with_components
 from biro.image_posterior.operator import ImageOperator, Vis, with_data
-from biro.image_posterior.parameter_facts import parameter_facts, remarks_on_components
+from biro.image_posterior.parameter_facts import parameter_facts
 from biro.image_posterior.problem import CHECKPOINT, FittedImage, ImageProblem
 from biro.image_posterior.sampling.jax_room import double_precision
+from biro.image_posterior.shared_flux import remarks_on_components
 from biro.models import Fixed
 from biro.models.quantities import units
 from biro.models.quantities.prior import LogNormal, Normal, Prior
@@ -72,6 +73,10 @@ def fit_sampled(problem: ImageProblem) -> FittedImage:
             problem, operator=found.operator, components=found.components, numbers=found.numbers
         )
         image = np.maximum(start.samples[0, 0], 0.0)
+        if problem.closures:
+            from biro.image_posterior.sampling.closure_fit import centred, is_adrift
+
+            image = centred(image) if is_adrift(problem) else image
         prior = _prior(problem, image)
         model = _model(problem, prior)
         if model.is_convolved and settings.method == "geovi":
@@ -88,6 +93,10 @@ def fit_sampled(problem: ImageProblem) -> FittedImage:
 
 def _for_fast_map(problem: ImageProblem) -> ImageProblem:
     """The problem as the fast map takes it: no options, and a flux with a normal prior."""
+    if problem.closures:
+        from biro.image_posterior.sampling.closure_fit import with_any_gains
+
+        problem = with_any_gains(problem)
     flux, sd = _flux(problem.prior.flux)
     given = None if flux is None else Normal(flux, sd * flux, "Jy")
     return replace(problem, options={}, prior=replace(problem.prior, flux=given))
@@ -151,6 +160,10 @@ def _model(problem: ImageProblem, prior: SkyPrior) -> AnyModel:
     from biro.image_posterior.sampling.visibility_model import VisibilityModel
 
     sky, observation = problem.sky, problem.observation
+    if problem.closures:
+        from biro.image_posterior.sampling.closure_fit import closure_model
+
+        return closure_model(problem, prior)
     used = UsedData(problem.operator.weights)
     gains = GainModel(sky, observation, used) if sky.gains else None
     data: list[Vis] = problem.operator.data
@@ -216,6 +229,7 @@ def _identity(problem: ImageProblem, model: AnyModel) -> str:
     for array in (*operator.data, *operator.weights, *problem.components):
         found.update(np.ascontiguousarray(array).tobytes())
     names = [*(model.gains.names if model.gains else ()), *(model.noise.names if model.noise else ())]
+    names += ["closures"] * problem.closures
     found.update(repr((model.prior.lines, names, operator.field)).encode())
     found.update(problem.sky.to_toml().encode())
     return found.hexdigest()
@@ -270,7 +284,16 @@ def _result(problem: ImageProblem, model: AnyModel, draws: Draws, method: str, s
         }
     if model.components is not None:
         problem = with_components(problem, draws.mean[model.at.components])
-    (operator, noise), n_free, centre = _with_noise(problem, model, draws.mean), 0, None
+    n_free, centre, remarks = 0, None, _remarks(problem, draws, method)
+    if problem.closures:
+        from biro.image_posterior.sampling.closure_fit import closure_remark, without_gains
+
+        operator, noise, n_free, of_closures = without_gains(problem, model, draws.mean)
+        facts |= of_closures
+        remarks += (closure_remark(problem),)
+        centre = np.asarray(model.image(jnp.asarray(draws.mean)))[None]
+    else:
+        operator, noise = _with_noise(problem, model, draws.mean)
     if model.gains is not None:
         operator = _calibrated(problem, model, draws.mean, operator)
         # Gains of the mean state go with its image: with free amplitudes the mean image has another flux.
@@ -281,14 +304,13 @@ def _result(problem: ImageProblem, model: AnyModel, draws: Draws, method: str, s
             jax.vmap(lambda xi: model.gains.coordinates(xi[model.at.gains]))(states)
         )
         facts["gains"] = list(model.gains.names)
-    remarks = _remarks(problem, draws, method)
     if model.components is not None:
         centre = np.asarray(model.image(jnp.asarray(draws.mean)))[None]
         n_free += model.components.n
         theta = np.asarray(jax.vmap(lambda xi: model.components.theta(xi[model.at.components]))(states))
         arrays["parameters"] = theta
         facts |= parameter_facts(model.components.names, model.components.units, theta)
-        remarks += remarks_on_components(problem, model, states, images)
+        remarks += remarks_on_components(problem, np.asarray(states[:, model.at.components]), images)
     return FittedImage(
         samples=images,
         is_map=is_map,
