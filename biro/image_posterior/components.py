@@ -84,7 +84,7 @@ class FreeComponents:
         return [vis[0] for vis in self._products.visibilities(self.theta(xi)[None])]
 
     def residuals(self, xi: Array, data: Sequence[Vis], weights: Sequence[Array]) -> Array:
-        """(d - V) / sigma, real and imaginary parts, and then xi, whose squares add up to chi2 - 2 ln prior."""
+        """(d - V) / sigma, real and imaginary parts, and then xi: squares add up to chi2 - 2 ln prior."""
         model = self.visibilities(xi)
         return np.append(_over_noise([d - vis for d, vis in zip(data, model, strict=True)], weights), xi)
 

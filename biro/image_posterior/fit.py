@@ -172,7 +172,7 @@ def check_gains_of_image(gains: Gains, sky: SkyModel, prior: ImagePrior) -> None
         )
     if prior.flux is None:
         raise InputError(
-            "closures do not determine the flux; give that of the image: flux = { prior = \"log-normal\", "
+            'closures do not determine the flux; give that of the image: flux = { prior = "log-normal", '
             'median = 1, sd = 0.2, unit = "Jy" }'
         )
     if sky.gains:

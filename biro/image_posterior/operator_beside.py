@@ -20,7 +20,7 @@ from biro.image_posterior.operator import ImageOperator, Vis
 
 Array = NDArray[np.float64]
 _PART = 0.98
-"""Share of what parameters take up that the curvature lacks: it must stay positive where PSFs are nearly H."""
+"""Share of what parameters take up that the curvature lacks: it stays positive where the PSF is inexact."""
 
 
 class OperatorBeside(ImageOperator):

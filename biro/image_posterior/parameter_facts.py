@@ -30,9 +30,7 @@ def parameter_facts(names: Sequence[str], units: Sequence[str], draws: Array) ->
     return {"parameters": rows}
 
 
-def parameter_draws(
-    facts: Mapping[str, JsonValue], arrays: Mapping[str, NDArray[Any]]
-) -> dict[str, Array]:
+def parameter_draws(facts: Mapping[str, JsonValue], arrays: Mapping[str, NDArray[Any]]) -> dict[str, Array]:
     """Draws of each parameter, float64 (n_sample,), in the unit that the facts state."""
     names = [str(row["name"]) for row in _rows(facts)]
     return dict(zip(names, np.asarray(arrays["parameters"]).T, strict=True)) if names else {}

@@ -62,8 +62,8 @@ def _shared(problem: ImageProblem, xi: Array, images: Array) -> list[str]:
         if correlation < _SHARED and own.std(ddof=1) > 2.0 * both:
             lines.append(
                 f"SHARED FLUX: {free.names[k]} and the image at its place have a correlation of "
-                f"{correlation:.2g}. The data determine their sum to {both:.2g} {free.units[k]} and divide it "
-                "poorly"
+                f"{correlation:.2g}. The data determine their sum to {both:.2g} {free.units[k]} and divide "
+                "it poorly"
             )
     return lines
 

@@ -104,9 +104,7 @@ class ClosureModel:
         within half a turn of 0.
         """
         found = []
-        for each, places, (of_phase, of_amplitude) in zip(
-            self.closures, self._legs, self._rows, strict=True
-        ):
+        for each, places, (of_phase, of_amplitude) in zip(self.closures, self._legs, self._rows, strict=True):
             real, imag = vis[0][places], vis[1][places]
             phase = _closed(each.sets, each.log_data.imag - jnp.arctan2(imag, real))
             amplitude = each.log_data.real - 0.5 * jnp.log(real**2 + imag**2)
@@ -155,6 +153,6 @@ def _refuse_many(closures: Sequence[PartitionClosures]) -> None:
     if size > _MOST:
         n = sum(each.n_data for each in closures)
         raise InputError(
-            f"{n} closures need {16 * size / 1e9:.2g} GB here, {16 * _MOST / 1e9:.2g} GB is the limit; average "
-            "in time (--average-time), or calibrate the data and leave gains = \"closures\" out"
+            f"{n} closures need {16 * size / 1e9:.2g} GB here, {16 * _MOST / 1e9:.2g} GB is the limit; "
+            'average in time (--average-time), or calibrate the data and leave gains = "closures" out'
         )
