@@ -58,7 +58,8 @@ def fit_map(problem: ImageProblem) -> tuple[ImageProblem, FittedImage]:
     theta = free.theta(xi)[None]
     facts = fitted.facts | parameter_facts(free.names, free.units, theta)
     arrays = fitted.arrays | {"parameters": theta}
-    return problem, replace(fitted, remarks=tuple(remarks), facts=facts, arrays=arrays)
+    n_free = fitted.n_free + free.n
+    return problem, replace(fitted, remarks=tuple(remarks), facts=facts, arrays=arrays, n_free=n_free)
 
 
 def with_components(problem: ImageProblem, xi: Array) -> ImageProblem:

@@ -72,7 +72,7 @@ def fit_image(
         Of samples.
     gains : "sample" or "closures"
         "closures": closure phases and log closure amplitudes alone are fitted, for data that are not
-        calibrated. The image must have samples and a `flux`.
+        calibrated. They need prior = "correlated-field" and a `flux`.
     backend : "auto", "cpu" or "cuda"
     memory_limit : int or str, optional
         Bytes, or text such as "8 GB", that gridding may take on the device.
@@ -98,7 +98,7 @@ def fit_image(
     >>> print(image, image.region("offset; circle(0 mas, 0 mas, 1 mas)"))  # doctest: +SKIP
     """
     prior = _prior_of(sky)
-    check_gains_of_image(gains, sky, prior)
+    _check_gains(gains, sky, prior)
     folder = None if run_dir is None else Path(run_dir)
     if folder is not None and (folder / FILE).exists() and not (folder / CHECKPOINT).exists():
         raise InputError(f"{folder}: has an image already; choose another directory")
@@ -106,7 +106,7 @@ def fit_image(
     with showing(progress):
         problem = _problem(observation, sky, prior, backend, memory_limit)
         if gains == "closures":
-            problem = replace(problem, closures=True, noise=fixed_factor(sky), noise_remark="")
+            problem = replace(problem, closures=True, noise=_fixed_factor(sky), noise_remark="")
         problem = replace(problem, seed=seed, progress=progress, run_dir=folder, options=options)
         made = _result(problem, _with_remarks(problem, _engine(problem)))
     if folder is not None:
@@ -156,7 +156,7 @@ def _prior_of(sky: SkyModel) -> ImagePrior:
     return prior
 
 
-def check_gains_of_image(gains: Gains, sky: SkyModel, prior: ImagePrior) -> None:
+def _check_gains(gains: Gains, sky: SkyModel, prior: ImagePrior) -> None:
     """Refuse treatments of gains that images do not have, and what closures do not go with."""
     if gains == "sample":
         return
@@ -165,10 +165,10 @@ def check_gains_of_image(gains: Gains, sky: SkyModel, prior: ImagePrior) -> None
             f'gains = "{gains}" is not available for an image with a prior; give "closures", or priors in '
             "[gain], which are fitted with the image"
         )
-    if not prior.is_sampled:
+    if prior.prior != "correlated-field":
         raise InputError(
-            f'gains = "closures" needs an image with samples, found prior = "{prior.prior}"; write prior = '
-            '"correlated-field", or [gain] with priors in place of closures'
+            'gains = "closures" needs prior = "correlated-field", which has a prior of the flux, found '
+            f'"{prior.prior}"; change it, or write [gain] with priors in place of closures'
         )
     if prior.flux is None:
         raise InputError(
@@ -186,7 +186,7 @@ def check_gains_of_image(gains: Gains, sky: SkyModel, prior: ImagePrior) -> None
         )
 
 
-def fixed_factor(sky: SkyModel) -> float:
+def _fixed_factor(sky: SkyModel) -> float:
     """The factor of the noise where it is a number, else 1."""
     return float(sky.noise.factor.value) if isinstance(sky.noise.factor, Fixed) else 1.0
 
@@ -333,7 +333,7 @@ def _result(problem: ImageProblem, fitted: FittedImage) -> ImagePosterior:
     remarks = [*fitted.remarks]
     outside = source_outside(operator, residuals, noise) if reduced > MISFIT else None
     if reduced > MISFIT:
-        remarks.insert(0, _misfit(reduced, outside, bool(problem.sky.gains)))
+        remarks.insert(0, _misfit(problem, reduced, outside))
     remarks += [outside] if outside else []
     frequencies = np.concatenate([part.chan_freq for part in parts])
     low = min(float((part.chan_freq - 0.5 * part.chan_width).min()) for part in parts)
@@ -366,12 +366,17 @@ def _result(problem: ImageProblem, fitted: FittedImage) -> ImagePosterior:
     )
 
 
-def _misfit(reduced: float, outside: str | None, has_gains: bool) -> str:
+def _misfit(problem: ImageProblem, reduced: float, outside: str | None) -> str:
     """The line of an image that does not fit."""
     line = f"THE IMAGE DOES NOT FIT: chi2/dof is {reduced:.3g}, 1 is expected"
     if outside:
         return f"{line}; another line says why"
-    if has_gains:
+    if problem.closures:
+        return (
+            f"{line}. Closures do not depend on gains: look for outliers (biro flag), state errors of "
+            "baselines ([noise] systematic), or make the image larger"
+        )
+    if problem.sky.gains:
         return (
             f"{line}. The gains of [gain] do not explain it: shorten `per`, add amplitude or phase, state "
             "errors of baselines ([noise] systematic), or make the image larger"
