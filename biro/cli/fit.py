@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from biro.choices import Average, Sampler
+from biro.choices import Average, Gains, Sampler
 from biro.cli.guard import guard, print_json, say
 from biro.cli.options import (
     BackendOption,
@@ -174,7 +174,9 @@ def fit(
                 "engine of its own; leave out --each, --compare, --sampler, --cache, other models and mpiexec"
             )
         sky = next(iter(skies.values()))
-        _fit_image(obs, reading, sky, run, seed, backend, memory_limit, options, pictures, as_json=as_json)
+        _fit_image(
+            obs, reading, sky, run, seed, gains, backend, memory_limit, options, pictures, as_json=as_json
+        )
         return
     if each:
         fits = fit_each(
@@ -206,6 +208,7 @@ def _fit_image(
     sky: SkyModel,
     run: Path,
     seed: int | None,
+    gains: Gains,
     backend: Backend,
     memory_limit: int | str | None,
     options: SamplerOptions,
@@ -225,7 +228,7 @@ def _fit_image(
     observation = read(obs, **reading)
     plain_pictures()
     made = fit_image(
-        observation, sky, run_dir=run, seed=1 if seed is None else seed, backend=backend,
+        observation, sky, run_dir=run, seed=1 if seed is None else seed, gains=gains, backend=backend,
         memory_limit=memory_limit, pictures=pictures, **options,
     )  # fmt: skip
     if as_json:

@@ -12,17 +12,19 @@ from typing import Any
 
 import numpy as np
 
+from biro.choices import Gains
 from biro.display.arguments import OBSERVATION, SKY, takes
 from biro.display.progress import showing
 from biro.errors import InputError
 from biro.files.atomic import write_atomic
+from biro.image_posterior.components import FreeComponents
 from biro.image_posterior.field import choose_field
 from biro.image_posterior.operator import ImageOperator, Vis, source_outside
 from biro.image_posterior.problem import CHECKPOINT, FittedImage, ImageProblem
 from biro.image_posterior.result import FILE, MISFIT, MODEL, ImagePosterior
 from biro.imaging.imager import first_date, origin_of
 from biro.imaging.psf import fit_beam
-from biro.models import Fixed, ImagePrior, SkyModel
+from biro.models import Fixed, ImagePrior, Noise, SkyModel
 from biro.models.components.noise import SPLITS
 from biro.models.quantities import units
 from biro.observation.correlations import PARALLEL_HANDS
@@ -46,6 +48,7 @@ def fit_image(
     *,
     run_dir: str | os.PathLike[str] | None = None,
     seed: int = 1,
+    gains: Gains = "sample",
     backend: Backend = "auto",
     memory_limit: int | str | None = None,
     progress: bool = True,
@@ -54,8 +57,9 @@ def fit_image(
 ) -> ImagePosterior:
     """Fit the image of a model that has a prior, `ImagePrior`, to an observation.
 
-    Data are Stokes I: the weighted mean of the parallel hands. Components beside the image are fixed and
-    subtracted. The image is apparent brightness at all frequencies; a model with a beam is refused.
+    Data are Stokes I: the weighted mean of the parallel hands. Components beside the image are subtracted;
+    those that have priors are fitted with the image. The image is apparent brightness at all frequencies; a
+    model with a beam is refused.
 
     Parameters
     ----------
@@ -66,6 +70,9 @@ def fit_image(
         Folder for the result (`ImagePosterior.save`) and for checkpoints.
     seed : int
         Of samples.
+    gains : "sample" or "closures"
+        "closures": closure phases and log closure amplitudes alone are fitted, for data that are not
+        calibrated. They need prior = "correlated-field" and a `flux`.
     backend : "auto", "cpu" or "cuda"
     memory_limit : int or str, optional
         Bytes, or text such as "8 GB", that gridding may take on the device.
@@ -83,8 +90,7 @@ def fit_image(
     Raises
     ------
     InputError
-        No image with a prior or several, free components, a beam, no usable data, a run directory that has a
-        result.
+        No image with a prior or several, a beam, no usable data, a run directory that has a result.
 
     Examples
     --------
@@ -92,12 +98,15 @@ def fit_image(
     >>> print(image, image.region("offset; circle(0 mas, 0 mas, 1 mas)"))  # doctest: +SKIP
     """
     prior = _prior_of(sky)
+    _check_gains(gains, sky, prior)
     folder = None if run_dir is None else Path(run_dir)
     if folder is not None and (folder / FILE).exists() and not (folder / CHECKPOINT).exists():
         raise InputError(f"{folder}: has an image already; choose another directory")
     warn_of_reading(observation)
     with showing(progress):
         problem = _problem(observation, sky, prior, backend, memory_limit)
+        if gains == "closures":
+            problem = replace(problem, closures=True, noise=_fixed_factor(sky), noise_remark="")
         problem = replace(problem, seed=seed, progress=progress, run_dir=folder, options=options)
         made = _result(problem, _with_remarks(problem, _engine(problem)))
     if folder is not None:
@@ -147,6 +156,41 @@ def _prior_of(sky: SkyModel) -> ImagePrior:
     return prior
 
 
+def _check_gains(gains: Gains, sky: SkyModel, prior: ImagePrior) -> None:
+    """Refuse treatments of gains that images do not have, and what closures do not go with."""
+    if gains == "sample":
+        return
+    if gains != "closures":
+        raise InputError(
+            f'gains = "{gains}" is not available for an image with a prior; give "closures", or priors in '
+            "[gain], which are fitted with the image"
+        )
+    if prior.prior != "correlated-field":
+        raise InputError(
+            'gains = "closures" needs prior = "correlated-field", which has a prior of the flux, found '
+            f'"{prior.prior}"; change it, or write [gain] with priors in place of closures'
+        )
+    if prior.flux is None:
+        raise InputError(
+            'closures do not determine the flux; give that of the image: flux = { prior = "log-normal", '
+            'median = 1, sd = 0.2, unit = "Jy" }'
+        )
+    if sky.gains:
+        raise InputError(
+            "closures do not depend on antenna gains, but the model has [gain]; leave it out, or leave "
+            'gains = "closures" out'
+        )
+    if sky.noise.follows_model and not sky.noise.fixed_fraction:
+        raise InputError(
+            "[noise] systematic: closures of an image need one number, found a prior; write 0.02"
+        )
+
+
+def _fixed_factor(sky: SkyModel) -> float:
+    """The factor of the noise where it is a number, else 1."""
+    return float(sky.noise.factor.value) if isinstance(sky.noise.factor, Fixed) else 1.0
+
+
 def _check_noise(sky: SkyModel, prior: ImagePrior) -> None:
     """Refuse noise that is not a factor and a fraction, and what the fast map does not fit."""
     noise = sky.noise
@@ -179,7 +223,8 @@ def _problem(
     stokes_i = replace(whole, partitions=tuple(part for part in parts if part.n_usable))
     place = choose_field(stokes_i, size=prior.size, field=_radians(prior.field), cell=_radians(prior.cell))
     operator = ImageOperator(stokes_i, place, backend=backend, memory_limit=memory_limit)
-    components = _components(stokes_i, sky, backend)
+    free = _free_components(stokes_i, sky, backend)
+    components = _components(stokes_i, sky if free is None else replace(sky, sources=(), images=()), backend)
     operator.data = [vis - model for vis, model in zip(operator.data, components, strict=True)]
     noise, remark = _noise(stokes_i, sky)
     return ImageProblem(
@@ -193,6 +238,7 @@ def _problem(
         True,
         remarks=_one_hand(whole.partitions, formed.n_formed),
         noise_remark=remark,
+        free=free,
     )
 
 
@@ -214,19 +260,21 @@ def _radians(angle: Fixed | None) -> float | None:
     return None if angle is None else float(angle.value * units.factor(angle.unit or "rad", units.ANGLE))
 
 
+def _free_components(observation: Observation, sky: SkyModel, backend: Backend) -> FreeComponents | None:
+    """The components beside the image where some of their parameters have priors."""
+    if not sky.sources and not sky.images:
+        return None
+    beside = replace(sky, image_priors=(), gain=None, constraints=(), noise=Noise(factor=1.0))
+    if not beside.bind(observation.partition_views).parameters:
+        return None
+    return FreeComponents(observation, sky, backend)
+
+
 def _components(observation: Observation, sky: SkyModel, backend: Backend) -> list[Vis]:
-    """Visibilities of the components beside the image, which are fixed."""
+    """Visibilities of the components beside the image, where all are fixed."""
     if not sky.sources and not sky.images:
         return [np.zeros(part.vis.shape, np.complex128) for part in observation.partitions]
-    beside = replace(sky, image_priors=(), gain=None, constraints=())
-    free = [one.name for one in beside.bind(observation.partition_views).parameters]
-    free = [name for name in free if not name.startswith("noise.")]
-    if free:
-        raise InputError(
-            f"{', '.join(free[:4])}: components beside a fitted image must be fixed; write numbers in "
-            "place of priors, or leave the component out: the image has its flux"
-        )
-    beside = replace(beside, noise=type(beside.noise)(factor=1.0))
+    beside = replace(sky, image_priors=(), gain=None, constraints=(), noise=Noise(factor=1.0))
     return [np.asarray(vis) for vis in predict(observation, beside, backend=backend)]
 
 
@@ -268,9 +316,9 @@ def _engine(problem: ImageProblem) -> FittedImage:
                 'write prior = "smooth"'
             ) from None
         return fit_sampled(problem)
-    from biro.image_posterior.self_calibration import fit_smooth
+    from biro.image_posterior.fast_map import fit_map
 
-    return fit_smooth(problem)
+    return fit_map(problem)[1]
 
 
 def _result(problem: ImageProblem, fitted: FittedImage) -> ImagePosterior:
@@ -285,7 +333,7 @@ def _result(problem: ImageProblem, fitted: FittedImage) -> ImagePosterior:
     remarks = [*fitted.remarks]
     outside = source_outside(operator, residuals, noise) if reduced > MISFIT else None
     if reduced > MISFIT:
-        remarks.insert(0, _misfit(reduced, outside, bool(problem.sky.gains)))
+        remarks.insert(0, _misfit(problem, reduced, outside))
     remarks += [outside] if outside else []
     frequencies = np.concatenate([part.chan_freq for part in parts])
     low = min(float((part.chan_freq - 0.5 * part.chan_width).min()) for part in parts)
@@ -318,12 +366,17 @@ def _result(problem: ImageProblem, fitted: FittedImage) -> ImagePosterior:
     )
 
 
-def _misfit(reduced: float, outside: str | None, has_gains: bool) -> str:
+def _misfit(problem: ImageProblem, reduced: float, outside: str | None) -> str:
     """The line of an image that does not fit."""
     line = f"THE IMAGE DOES NOT FIT: chi2/dof is {reduced:.3g}, 1 is expected"
     if outside:
         return f"{line}; another line says why"
-    if has_gains:
+    if problem.closures:
+        return (
+            f"{line}. Closures do not depend on gains: look for outliers (biro flag), state errors of "
+            "baselines ([noise] systematic), or make the image larger"
+        )
+    if problem.sky.gains:
         return (
             f"{line}. The gains of [gain] do not explain it: shorten `per`, add amplitude or phase, state "
             "errors of baselines ([noise] systematic), or make the image larger"

@@ -167,6 +167,10 @@ class ImageOperator:
         residuals = zip(self.weights, self.residuals(model), strict=True)
         return [float((weight * np.abs(residual) ** 2).sum()) for weight, residual in residuals]
 
+    def absorbed(self, image: Array) -> Array | float:
+        """What parameters that are fitted with the image take up of R^T W R x; there are none here."""
+        return 0.0
+
     @cached_property
     def weight_sum(self) -> float:
         """R^T W R at the middle of the image, 1/Jy^2: what the PSF and dirty images are divided by."""
@@ -263,7 +267,7 @@ def source_outside(operator: ImageOperator, residuals: Sequence[Vis], noise: flo
 
 def with_data(operator: ImageOperator, data: Sequence[Vis], weights: Sequence[ArrayLike]) -> ImageOperator:
     """An operator of the same rows with other data and weights, as with gains taken out."""
-    made = object.__new__(ImageOperator)
+    made = object.__new__(type(operator))
     made.__dict__.update(operator.__dict__)
     made.__dict__.pop("psf", None)
     made.__dict__.pop("weight_sum", None)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.files.json_value import JsonValue
+from biro.image_posterior.components import FreeComponents
 from biro.image_posterior.operator import ImageOperator, Vis
 from biro.models import ImagePrior, SkyModel
 from biro.observation.observation import Observation
@@ -46,6 +47,13 @@ class ImageProblem:
         On the data.
     noise_remark : str
         What may be wrong with `noise`; "" where nothing is.
+    free : FreeComponents or None
+        The components, where some have parameters with priors; `components` and the data of the operator
+        then are as `fast_map.with_components` makes them, and before that without components.
+    numbers : float64 (n_param,)
+        Standard normal numbers of the parameters at which `components` are.
+    closures : bool
+        Whether closures alone are fitted.
     """
 
     observation: Observation
@@ -60,6 +68,9 @@ class ImageProblem:
     options: Mapping[str, Any] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
     noise_remark: str = ""
+    free: FreeComponents | None = None
+    numbers: Array = field(default_factory=lambda: np.zeros(0))
+    closures: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,6 +22,7 @@ from biro.files.atomic import write_atomic, write_figure
 from biro.files.json_value import JsonValue
 from biro.files.npz import read_npz, reading
 from biro.image_posterior.field import ImageField
+from biro.image_posterior.parameter_facts import beside_lines, parameter_draws
 from biro.image_posterior.region import Region, RegionFlux, parse_region
 from biro.imaging.fits import write_image
 from biro.imaging.fits_header import Cards, FitsAxis, celestial_axes, image_cards, stokes_axis
@@ -165,6 +166,11 @@ class ImagePosterior(Printed):
         n = float(self.field.size**2)
         return RegionFlux("whole image", float(fluxes.mean()), error, fluxes, n, float(self.mean[0].max()))
 
+    @property
+    def parameters(self) -> dict[str, Array]:
+        """Draws of each parameter of components beside the image, float64 (n_sample,); one where `is_map`."""
+        return parameter_draws(self.facts, self.arrays)
+
     def restored(self) -> Array:
         """The mean image convolved with the restoring beam, plus the residual image, Jy/beam.
 
@@ -219,6 +225,7 @@ class ImagePosterior(Printed):
                 f"  beam          {angle_text(self.beam.major)} x {angle_text(self.beam.minor)}, "
                 f"PA {np.rad2deg(self.beam.pa):.4g} deg"
             )
+        lines += [f"  {line}" for line in beside_lines(self.facts)]
         return "\n".join([*lines, *(f"  {line}" for line in self.field.chosen)])
 
     def __repr__(self) -> str:

@@ -16,10 +16,12 @@ from numpy.typing import NDArray
 from biro.display.formatting import check_names
 from biro.errors import InputError
 from biro.files.json_value import JsonValue
+from biro.image_posterior.fast_map import fit_map, with_components
 from biro.image_posterior.operator import ImageOperator, Vis, with_data
+from biro.image_posterior.parameter_facts import parameter_facts
 from biro.image_posterior.problem import CHECKPOINT, FittedImage, ImageProblem
 from biro.image_posterior.sampling.jax_room import double_precision, has_gpu
-from biro.image_posterior.self_calibration import fit_smooth
+from biro.image_posterior.shared_flux import remarks_on_components
 from biro.models import Fixed
 from biro.models.quantities import units
 from biro.models.quantities.prior import LogNormal, Normal, Prior
@@ -60,6 +62,8 @@ _BRIGHTER = 10.0
 """Samples are at most so much brighter than the fast map: what modes of the data are looked for."""
 _FLUX_ERROR = 0.01
 """Relative error of a flux that is a number."""
+_FARTHEST = 6.0
+"""Numbers of components are at most so far from 0 where a search begins: beyond, they hardly change."""
 _BYTES, _STEPS = 8, 1500
 """Bytes of a number, and calls of the gridder in an iteration with three pairs of samples."""
 _OF_STATE, _ARRAYS = 4, 8
@@ -79,8 +83,18 @@ def fit_sampled(problem: ImageProblem) -> FittedImage:
     with double_precision(on_gpu):
         settings = _settings(problem)
         began = time.monotonic()
-        start = _first_image(problem) if on_gpu else fit_smooth(_for_fast_map(problem))
+        if on_gpu:
+            start = _first_image(problem)
+        else:
+            found, start = fit_map(_for_fast_map(problem))
+            problem = replace(
+                problem, operator=found.operator, components=found.components, numbers=found.numbers
+            )
         image = np.maximum(start.samples[0, 0], 0.0)
+        if problem.closures:
+            from biro.image_posterior.sampling.closure_fit import centred, is_adrift
+
+            image = centred(image) if is_adrift(problem) else image
         prior = _prior(problem, image)
         model = _model(problem, prior, float(image.sum()))
         settings = replace(settings, method=_method(problem, model, settings.method))
@@ -107,6 +121,8 @@ def _method(problem: ImageProblem, model: AnyModel, given: Method) -> Method:
         if isinstance(model, CompactModel) and model.is_quick:
             return "hmc"
         return "geovi"
+    if given == "hmc" and problem.closures:
+        raise InputError('method = "hmc": is not available for closures alone; give method = "geovi"')
     if given == "hmc" and not is_compact:
         raise InputError(
             f'method = "hmc": is not available for {size}; average data, give fewer pixels (size), or give '
@@ -117,6 +133,10 @@ def _method(problem: ImageProblem, model: AnyModel, given: Method) -> Method:
 
 def _for_fast_map(problem: ImageProblem) -> ImageProblem:
     """The problem as the fast map takes it: no options, and a flux with a normal prior."""
+    if problem.closures:
+        from biro.image_posterior.sampling.closure_fit import with_any_gains
+
+        problem = with_any_gains(problem)
     flux, sd = _flux(problem.prior.flux)
     given = None if flux is None else Normal(flux, sd * flux, "Jy")
     return replace(problem, options={}, prior=replace(problem.prior, flux=given))
@@ -173,6 +193,7 @@ def _flux(given: Any) -> tuple[float | None, float]:
 def _model(problem: ImageProblem, prior: SkyPrior, flux: float) -> AnyModel:
     """Visibilities with gains and noise as the model has them; large data without these by convolution."""
     from biro.image_posterior.sampling.compact import CompactModel, find_modes
+    from biro.image_posterior.sampling.component_model import ComponentModel
     from biro.image_posterior.sampling.convolved_model import ConvolvedModel
     from biro.image_posterior.sampling.gain_model import GainModel
     from biro.image_posterior.sampling.jax_operator import UsedData
@@ -180,13 +201,19 @@ def _model(problem: ImageProblem, prior: SkyPrior, flux: float) -> AnyModel:
     from biro.image_posterior.sampling.visibility_model import VisibilityModel
 
     sky, observation = problem.sky, problem.observation
+    if problem.closures:
+        from biro.image_posterior.sampling.closure_fit import closure_model
+
+        return closure_model(problem, prior)
     used = UsedData(problem.operator.weights)
     gains = GainModel(sky, observation, used) if sky.gains else None
     data: list[Vis] = problem.operator.data
     fixed: Sequence[Vis] | None = None
-    if gains is not None:
+    components = ComponentModel(problem.free, used) if problem.free else None
+    if gains is not None or components is not None:
         # Gains act on the components, too: the data are those that were measured.
-        data, fixed = [part.vis for part in observation.partitions], problem.components
+        data = [part.vis for part in observation.partitions]
+        fixed = problem.components if components is None else None
     noise, scale = None, problem.noise
     if isinstance(sky.noise.factor, Prior) or sky.noise.follows_model:
         noise, scale = NoiseModel(sky.noise, observation.partition_views, used), 1.0
@@ -194,19 +221,26 @@ def _model(problem: ImageProblem, prior: SkyPrior, flux: float) -> AnyModel:
     if _is_convolved(problem):
         return ConvolvedModel(operator, prior)
     modes = find_modes(operator, used, _BRIGHTER * flux)
-    options: dict[str, Any] = {"gains": gains, "noise": noise, "fixed": fixed, "used": used}
+    options: dict[str, Any] = {
+        "gains": gains,
+        "noise": noise,
+        "fixed": fixed,
+        "used": used,
+        "components": components,
+    }
     if modes is not None:
         return CompactModel(operator, prior, modes, **options)
     return VisibilityModel(operator, prior, **options)
 
 
 def _is_convolved(problem: ImageProblem) -> bool:
-    """Whether convolutions with the PSF take the place of predictions: large data without gains, noise."""
+    """Whether convolutions with the PSF take the place of predictions: large data of an image alone."""
     from biro.image_posterior.sampling.convolved_model import LARGE
 
     noise = problem.sky.noise
     is_fitted = bool(problem.sky.gains) or isinstance(noise.factor, Prior) or noise.follows_model
-    return sum(problem.operator.n_data) > LARGE and not is_fitted
+    has_more = is_fitted or problem.free is not None or bool(problem.closures)
+    return sum(problem.operator.n_data) > LARGE and not has_more
 
 
 def _first_image(problem: ImageProblem) -> FittedImage:
@@ -229,6 +263,7 @@ def _start(problem: ImageProblem, model: AnyModel, calibrated: ImageOperator, im
             with np.errstate(divide="ignore", invalid="ignore"):
                 products.append(np.asarray(part.vis / (vis + beside)))
         xi[model.at.gains] = model.gains.numbers(products)
+    xi[model.at.components] = np.clip(problem.numbers, -_FARTHEST, _FARTHEST)
     return xi
 
 
@@ -260,6 +295,7 @@ def _identity(problem: ImageProblem, model: AnyModel) -> str:
     for array in (*operator.data, *operator.weights, *problem.components):
         found.update(np.ascontiguousarray(array).tobytes())
     names = [*(model.gains.names if model.gains else ()), *(model.noise.names if model.noise else ())]
+    names += ["closures"] * problem.closures
     found.update(repr((model.prior.lines, names, operator.field)).encode())
     found.update(problem.sky.to_toml().encode())
     return found.hexdigest()
@@ -337,7 +373,19 @@ def _result(problem: ImageProblem, model: AnyModel, draws: Draws, method: str, s
             "factor_sd": float(np.std(factor)),
             "systematic": float(np.mean(fraction)),
         }
-    (operator, noise), n_free, centre = _with_noise(problem, model, draws.mean), 0, None
+    if model.components is not None:
+        problem = with_components(problem, draws.mean[model.at.components])
+    n_free, centre = 0, None
+    remarks = _of_chains(draws) if isinstance(draws, ChainDraws) else _remarks(problem, draws, method)
+    if problem.closures:
+        from biro.image_posterior.sampling.closure_fit import closure_remark, without_gains
+
+        operator, noise, n_free, of_closures = without_gains(problem, model, draws.mean)
+        facts |= of_closures
+        remarks += (closure_remark(problem),)
+        centre = np.asarray(model.image(jnp.asarray(draws.mean)))[None]
+    else:
+        operator, noise = _with_noise(problem, model, draws.mean)
     if model.gains is not None:
         operator = _calibrated(problem, model, draws.mean, operator)
         # Gains of the mean state go with its image: with free amplitudes the mean image has another flux.
@@ -348,7 +396,13 @@ def _result(problem: ImageProblem, model: AnyModel, draws: Draws, method: str, s
             jax.vmap(lambda xi: model.gains.coordinates(xi[model.at.gains]))(states)
         )
         facts["gains"] = list(model.gains.names)
-    remarks = _of_chains(draws) if isinstance(draws, ChainDraws) else _remarks(problem, draws, method)
+    if model.components is not None:
+        centre = np.asarray(model.image(jnp.asarray(draws.mean)))[None]
+        n_free += model.components.n
+        theta = np.asarray(jax.vmap(lambda xi: model.components.theta(xi[model.at.components]))(states))
+        arrays["parameters"] = theta
+        facts |= parameter_facts(model.components.names, model.components.units, theta)
+        remarks += remarks_on_components(problem, np.asarray(states[:, model.at.components]), images)
     return FittedImage(
         samples=images,
         is_map=is_map,

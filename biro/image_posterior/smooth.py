@@ -77,6 +77,7 @@ class _Minor:
 
     def __init__(self, operator: ImageOperator, noise: float, flux: FluxPrior | None) -> None:
         self._n, self._flux = operator.field.size, flux
+        self._operator, self._noise = operator, noise
         psf = operator.psf / noise**2
         self.transfer: Array = np.asarray(rfft2(np.fft.ifftshift(psf)).real)
 
@@ -85,9 +86,10 @@ class _Minor:
         self._x0, self._half, self._g = x0, half_chi2, gradient
 
     def times(self, x: Array) -> Array:
-        """H x."""
+        """H x, less what free components beside the image take up of it."""
         n = self._n
-        return np.asarray(irfft2(self.transfer * rfft2(x, s=(2 * n, 2 * n)), s=(2 * n, 2 * n))[:n, :n])
+        curved = irfft2(self.transfer * rfft2(x, s=(2 * n, 2 * n)), s=(2 * n, 2 * n))[:n, :n]
+        return np.asarray(curved - self._operator.absorbed(x) / self._noise**2)
 
     def half_chi2(self, x: Array) -> tuple[float, Array]:
         """chi2/2 and its derivatives."""

@@ -104,7 +104,7 @@ class CompactModel(VisibilityModel):
     @property
     def is_quick(self) -> bool:
         """Whether chains end within minutes: without gains, by the multiplications of a gradient."""
-        if self.gains is not None:
+        if self.gains is not None or self.components is not None or self.closures is not None:
             return False
         of_data = 0 if self._is_projected else self._basis.size
         return bool(self._response.size + of_data < _QUICK)
@@ -112,7 +112,8 @@ class CompactModel(VisibilityModel):
     def __init__(self, operator: ImageOperator, prior: SkyPrior, modes: Modes, **options: Any) -> None:
         super().__init__(operator, prior, **options)
         self._basis, self._response = jnp.asarray(modes.basis), jnp.asarray(modes.response)
-        self._is_projected = self.gains is None and self.noise is None and self._fixed is None
+        beside = (self.gains, self.noise, self._fixed, self.components, self.closures)
+        self._is_projected = all(part is None for part in beside)
         self.predict, self.n_mode = self._by_modes, len(modes.response)
         self._structure: Any = None
         self._project()
@@ -143,6 +144,8 @@ class CompactModel(VisibilityModel):
             found |= {"gains": jnp.concatenate([log_amplitude, jnp.cos(phase), jnp.sin(phase)])}
         if self.noise is not None:
             found |= {"noise": xi[self.at.noise]}
+        if self.components is not None:
+            found |= {"components": xi[self.at.components]}
         return {name: values for name, values in found.items() if values.size}
 
     def take_data(self, data: Any) -> None:

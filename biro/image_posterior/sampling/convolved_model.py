@@ -150,7 +150,7 @@ class ConvolvedModel:
         Exact, of the image of the last major cycle.
     """
 
-    gains = noise = None
+    gains = noise = components = None
     is_convolved = True
 
     def __init__(self, operator: ImageOperator, prior: SkyPrior) -> None:

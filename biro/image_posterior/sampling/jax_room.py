@@ -49,7 +49,7 @@ def _import_jax() -> None:
 
 @contextmanager
 def double_precision(on_gpu: bool = False) -> Iterator[None]:
-    """JAX with float64 within the block; the settings of the process stay as they are.
+    """JAX with float64 within the block; the settings of the process are restored after it.
 
     Parameters
     ----------
@@ -61,5 +61,11 @@ def double_precision(on_gpu: bool = False) -> Iterator[None]:
     from nifty.re import logger
 
     logger.setLevel(logging.CRITICAL)  # its lines of each iteration; biro has its own
-    with jax.enable_x64(True), jax.default_device(jax.devices("gpu" if on_gpu else "cpu")[0]):
-        yield
+    before = jax.config.jax_enable_x64
+    # Calls of `biro.jax` run in threads of XLA, which see the setting of the process alone.
+    jax.config.update("jax_enable_x64", True)
+    try:
+        with jax.enable_x64(True), jax.default_device(jax.devices("gpu" if on_gpu else "cpu")[0]):
+            yield
+    finally:
+        jax.config.update("jax_enable_x64", before)

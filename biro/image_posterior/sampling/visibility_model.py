@@ -1,6 +1,7 @@
 """The model of the data of an image: visibilities with gains and noise, as functions of normal numbers.
 
-The whole state is one row of numbers xi with a standard normal prior: those of the sky, gains and noise.
+The whole state is one row of numbers xi with a standard normal prior: those of the sky, gains, noise and
+components.
 Data and model are divided by the stated noise, so that the likelihood is that of unit noise.
 """
 
@@ -17,12 +18,16 @@ from jax.tree_util import Partial
 from numpy.typing import NDArray
 
 from biro.image_posterior.operator import ImageOperator, Vis
+from biro.image_posterior.sampling.closure_model import ClosureModel
+from biro.image_posterior.sampling.component_model import ComponentModel
 from biro.image_posterior.sampling.gain_model import GainModel
 from biro.image_posterior.sampling.jax_operator import UsedData, real_parts, visibility_function
 from biro.image_posterior.sampling.noise_model import NoiseModel
 from biro.image_posterior.sampling.sky_priors import SkyPrior
 
 Array = NDArray[np.float64]
+_CENTRED = 0.5
+"""Error of a centroid that is a convention, pixels."""
 
 
 class Sections(NamedTuple):
@@ -31,10 +36,11 @@ class Sections(NamedTuple):
     sky: slice
     gains: slice
     noise: slice
+    components: slice = slice(0, 0)
 
 
 class VisibilityModel:
-    """Visibilities of an image with gains and noise.
+    """Visibilities of an image with gains, noise and components beside it.
 
         V = g_p conj(g_q) (R I + V_0)
 
@@ -49,6 +55,8 @@ class VisibilityModel:
         By default the noise is as stated.
     fixed : sequence of complex (n_row, n_chan, n_corr), Jy, optional
         V_0 of each partition: components beside the image.
+    components : ComponentModel, optional
+        V_0 where components have free parameters.
     used : UsedData, optional
         The samples that count; those of the operator.
 
@@ -57,7 +65,7 @@ class VisibilityModel:
     n : int
         Numbers of the state.
     n_data : int
-        Complex samples that count.
+        Complex samples that count; half the number of closures where these are compared.
     """
 
     is_convolved = False
@@ -71,12 +79,16 @@ class VisibilityModel:
         noise: NoiseModel | None = None,
         fixed: Sequence[Vis] | None = None,
         used: UsedData | None = None,
+        components: ComponentModel | None = None,
+        closures: ClosureModel | None = None,
+        is_adrift: bool = False,
     ) -> None:
         self.operator, self.prior, self.gains, self.noise = operator, prior, gains, noise
+        self.components, self.closures, self._is_adrift = components, closures, is_adrift
         self.used = used or UsedData(operator.weights)
-        self.n_data = self.used.n
+        self.n_data = self.used.n if closures is None else -(-closures.n // 2)
         self.predict = visibility_function(operator, self.used)
-        ends = np.cumsum([prior.n, gains.n if gains else 0, noise.n if noise else 0])
+        ends = np.cumsum([prior.n, *(part.n if part else 0 for part in (gains, noise, components))])
         self.at = Sections(*(slice(a, b) for a, b in zip([0, *ends[:-1]], ends, strict=True)))
         self.n = int(ends[-1])
         self.is_hyper = np.zeros(self.n, bool)
@@ -86,9 +98,12 @@ class VisibilityModel:
             places[self.is_hyper],
             places[self.at.gains],
             places[self.at.noise],
+            places[self.at.components],
         ]
         self._root_weight = np.sqrt(self.used.taken(operator.weights))
         self._data = real_parts(self.used.taken(operator.data)) * self._root_weight
+        if closures is not None:
+            self._data = np.zeros(closures.n + 2 * is_adrift)
         self._fixed = None if fixed is None else real_parts(self.used.taken(fixed))
 
     def image(self, xi: Any) -> Any:
@@ -100,6 +115,8 @@ class VisibilityModel:
         vis = self.predict(self.image(xi))
         if self._fixed is not None:
             vis = vis + self._fixed
+        if self.components is not None:
+            vis = vis + self.components.predicted(xi[self.at.components])
         if self.gains is None:
             return vis
         log_amplitude, phase = self.gains.factors(xi[self.at.gains])
@@ -108,8 +125,18 @@ class VisibilityModel:
         return jnp.stack([cos * vis[0] - sin * vis[1], sin * vis[0] + cos * vis[1]])
 
     def visibilities(self, xi: Any) -> Any:
-        """The model of the data divided by the stated noise, (2, n_data)."""
-        return self.predicted(xi) * self._root_weight
+        """The model of the data divided by the stated noise, (2, n_data), or of closures."""
+        if self.closures is None:
+            return self.predicted(xi) * self._root_weight
+        found = -self.closures.residuals(self.predicted(xi))
+        return jnp.concatenate([found, self._centroid(xi)]) if self._is_adrift else found
+
+    def _centroid(self, xi: Any) -> Any:
+        """Of the image, in units of half a pixel from the middle, (2,)."""
+        image = self.image(xi)
+        axis = jnp.arange(len(image)) - len(image) // 2
+        sums = jnp.stack([image.sum(axis=0) @ axis, image.sum(axis=1) @ axis])
+        return sums / image.sum() / _CENTRED
 
     def likelihood(self) -> Any:
         """The likelihood of nifty; without fitted noise it is that of unit noise."""
@@ -121,8 +148,12 @@ class VisibilityModel:
 
     def _with_noise(self, xi: Any) -> Any:
         assert self.noise is not None
-        mean = self.visibilities(xi)
-        return mean, 1.0 / self.noise.scale(xi[self.at.noise], mean)
+        mean, n = self.visibilities(xi), 0 if self.closures is None else self.closures.n
+        if not n:
+            return mean, 1.0 / self.noise.scale(xi[self.at.noise], mean)
+        # The centroid, beyond the closures, has an error of its own.
+        scale = self.noise.scale(xi[self.at.noise], mean[:n])
+        return mean, jnp.concatenate([1.0 / scale, jnp.ones(len(mean) - n)])
 
     def take_data(self, data: Sequence[Vis]) -> None:
         """Fit other data of the same rows and weights, without compiling anything anew.

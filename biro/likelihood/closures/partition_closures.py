@@ -64,6 +64,8 @@ class PartitionClosures:
     sets : ClosureSets
     n_phase, n_amplitude : int
         Independent closures.
+    log_data : complex128 (n_leg,)
+        ln |D| + i arg D of the legs, corrected.
     """
 
     def __init__(
@@ -79,7 +81,7 @@ class PartitionClosures:
         self._phase, self._amplitude = phase, amplitude
         self.n_phase, self.n_amplitude = self._phase.n_closure, self._amplitude.n_closure
         legs = sets.legs
-        self._log_data = legs.log_vis - (2.0 * self._amplitude.shares() * legs.thermal if corrected else 0.0)
+        self.log_data = legs.log_vis - (2.0 * self._amplitude.shares() * legs.thermal if corrected else 0.0)
 
     @classmethod
     def of(
@@ -193,7 +195,7 @@ class PartitionClosures:
         """
         of_legs = vis[self.at].astype(np.complex128)
         with np.errstate(divide="ignore", invalid="ignore"):
-            difference = (self._log_data - np.log(of_legs))[:, None]
+            difference = (self.log_data - np.log(of_legs))[:, None]
             amplitude = difference.real - self._amplitude.weighted(difference.real)[0]
             phase = difference.imag - self._phase.weighted(self._closed(difference.imag))[0]
         gains = np.zeros(self._shape, np.complex128)
@@ -214,7 +216,7 @@ class PartitionClosures:
     def _residual(self, vis: NDArray[np.complex128]) -> ClosureResidual:
         """Residuals of model visibilities of the legs, (n, n_leg)."""
         with np.errstate(divide="ignore", invalid="ignore"):
-            difference = self._log_data[:, None] - np.log(vis).T
+            difference = self.log_data[:, None] - np.log(vis).T
             left_amplitude, amplitude = self._amplitude.weighted(difference.real)
             left_phase, phase = self._phase.weighted(self._closed(difference.imag))
             chi2 = [np.sum(left_phase * phase, axis=0), np.sum(left_amplitude * amplitude, axis=0)]

@@ -1,0 +1,128 @@
+"""An image that is fitted to closures alone: its model, what fixes flux and position, and its result."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.files.json_value import JsonValue
+from biro.image_posterior.operator import ImageOperator, with_data
+from biro.image_posterior.problem import ImageProblem
+from biro.image_posterior.sampling.closure_model import ClosureModel
+from biro.image_posterior.sampling.component_model import ComponentModel
+from biro.image_posterior.sampling.jax_operator import UsedData
+from biro.image_posterior.sampling.noise_model import NoiseModel
+from biro.image_posterior.sampling.sky_priors import SkyPrior
+from biro.image_posterior.sampling.visibility_model import VisibilityModel
+from biro.models import Fixed, Gain
+from biro.models.components.antenna_terms.per_segment import PerSegment
+from biro.models.quantities.prior import LogNormal, Uniform
+
+Array = NDArray[np.float64]
+_ANY_GAIN = Gain(
+    amplitude=PerSegment(LogNormal(1.0), per="integration"),
+    phase=PerSegment(Uniform("-180 deg", "180 deg"), per="integration"),
+)
+_FLUX = "the flux of the image repeats its prior"
+_CENTRE = "its centroid is put at the middle to half a pixel"
+
+
+def with_any_gains(problem: ImageProblem) -> ImageProblem:
+    """The problem with free gains at each integration in place of closures, as the fast map takes it."""
+    return replace(problem, sky=replace(problem.sky, gain=_ANY_GAIN), closures=False)
+
+
+def is_adrift(problem: ImageProblem) -> bool:
+    """Whether nothing but a convention fixes the position: closures alone, and no component."""
+    return problem.closures and not problem.sky.sources and not problem.sky.images
+
+
+def centred(image: Array) -> Array:
+    """The image moved by whole pixels, so that its centroid is at the middle, float64 (N, N)."""
+    axis = np.arange(len(image)) - len(image) // 2
+    total = image.sum()
+    if not total > 0.0:
+        return image
+    y, x = (float(image.sum(axis=1 - k) @ axis / total) for k in range(2))
+    return np.roll(image, (-round(y), -round(x)), (0, 1))
+
+
+def closure_model(problem: ImageProblem, prior: SkyPrior) -> VisibilityModel:
+    """The model of the closures of a problem."""
+    noise, used = problem.sky.noise, UsedData(problem.operator.weights)
+    factor = float(noise.factor.value) if isinstance(noise.factor, Fixed) else None
+    closures = ClosureModel(problem.observation, used, noise.fixed_fraction or 0.0, factor or 1.0)
+    fitted: NoiseModel | None = None
+    if factor is None:
+        counts = UsedData([np.ones(n) for n in closures.n_each])
+        fitted = NoiseModel(replace(noise, systematic=None), problem.observation.partition_views, counts)
+    return VisibilityModel(
+        problem.operator,
+        prior,
+        noise=fitted,
+        used=used,
+        fixed=None if problem.free else problem.components,
+        components=ComponentModel(problem.free, used) if problem.free else None,
+        closures=closures,
+        is_adrift=is_adrift(problem),
+    )
+
+
+def closure_remark(problem: ImageProblem) -> str:
+    """The line on what closures do not determine."""
+    fixed = f"{_FLUX}, and {_CENTRE}" if is_adrift(problem) else f"{_FLUX}, unless a component is bright"
+    return (
+        f"CLOSURES ALONE: the data determine neither the flux nor the position of the whole sky; {fixed}. "
+        "Regions and fluxes are relative to that"
+    )
+
+
+def without_gains(
+    problem: ImageProblem, model: VisibilityModel, mean: Array
+) -> tuple[ImageOperator, float, int, dict[str, JsonValue]]:
+    """Data of the visibilities that closures are made of, without the gains that fit a state best.
+
+    Returns
+    -------
+    operator : ImageOperator
+        With these data less the components.
+    noise : float
+        Its factor.
+    n_free : int
+        Numbers of the gains that were taken out.
+    facts : dict
+        For JSON.
+    """
+    closures = model.closures
+    assert closures is not None
+    whole = model.used.put(_complex(np.asarray(model.predicted(jnp.asarray(mean)))))
+    data, weights = [], []
+    for part, own, vis, beside in zip(
+        problem.observation.partitions, closures.closures, whole, problem.components, strict=True
+    ):
+        gains = own.gains(vis)
+        there = gains != 0.0
+        data.append(np.where(there, part.vis / np.where(there, gains, 1.0) - beside, 0.0))
+        weight = np.zeros(part.vis.shape)
+        weight[own.at] = 1.0 / (own.sets.legs.variance * np.abs(vis[own.at]) ** 2)
+        weights.append(weight)
+    noise = closures.factor
+    if model.noise is not None:
+        noise = float(np.mean(model.noise.values(mean[model.at.noise])[0]))
+    n_free = 2 * sum(len(own.sets.legs) for own in closures.closures) - closures.n
+    chi2 = np.sum([own.chi2(vis[None])[0] for own, vis in zip(closures.closures, whole, strict=True)], axis=0)
+    facts: dict[str, JsonValue] = {
+        "n_phase": sum(own.n_phase for own in closures.closures),
+        "n_amplitude": sum(own.n_amplitude for own in closures.closures),
+        "chi2_phase": float(chi2[0]) / noise**2,
+        "chi2_amplitude": float(chi2[1]) / noise**2,
+        "lines": list[JsonValue](closures.lines),
+    }
+    return with_data(problem.operator, data, weights), noise, n_free, {"closures": facts}
+
+
+def _complex(parts: Array) -> NDArray[np.complex128]:
+    return np.asarray(parts[0] + 1j * parts[1])
