@@ -1,4 +1,4 @@
-"""Planes of images beyond Stokes I at one frequency: Stokes parameters of all correlations, and frequencies."""
+"""Planes of images beyond Stokes I at one frequency: all correlations, and frequencies."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def check_correlations(partitions: Sequence[Partition], labels: Sequence[str]) -
         if basis_of(part.corr_type) is None:
             raise InputError(
                 f"a polarised image needs RR, RL, LR, LL or XX, XY, YX, YY; partition {label!r} has "
-                f"{' '.join(part.corr_type)}. Read the data without --stokes, or write stokes = \"I\""
+                f'{" ".join(part.corr_type)}. Read the data without --stokes, or write stokes = "I"'
             )
     if not any(part.weight[..., _is_cross(part)].any() for part in partitions):
         raise InputError(

@@ -17,7 +17,7 @@ from biro.display.formatting import check_names
 from biro.errors import InputError
 from biro.files.json_value import JsonValue
 from biro.image_posterior.operator import ImageOperator, Vis, with_data
-from biro.image_posterior.problem import CHECKPOINT, FittedImage, ImageProblem
+from biro.image_posterior.problem import CHECKPOINT, FittedImage, ImageProblem, PlanesData
 from biro.image_posterior.sampling.jax_room import double_precision
 from biro.image_posterior.self_calibration import fit_smooth
 from biro.models import Fixed
@@ -26,7 +26,7 @@ from biro.models.quantities.prior import LogNormal, Normal, Prior
 
 if TYPE_CHECKING:
     from biro.image_posterior.sampling.convolved_model import ConvolvedModel
-    from biro.image_posterior.sampling.sky_priors import SkyPrior
+    from biro.image_posterior.sampling.sky_priors import CorrelatedField, SkyPrior
     from biro.image_posterior.sampling.variational import Draws, Iteration, Settings
     from biro.image_posterior.sampling.visibility_model import VisibilityModel
 
@@ -66,8 +66,9 @@ def fit_sampled(problem: ImageProblem) -> FittedImage:
         began = time.monotonic()
         start = fit_smooth(_for_fast_map(problem))
         image = np.maximum(start.samples[0, 0], 0.0)
-        prior = _prior(problem, image)
-        model = _model(problem, prior)
+        whole = problem.of_planes
+        prior = _prior(whole, image)
+        model = _model(whole, prior)
         if model.is_convolved and settings.method == "geovi":
             if "method" in problem.options:
                 raise InputError(
@@ -75,16 +76,21 @@ def fit_sampled(problem: ImageProblem) -> FittedImage:
                     'give method = "mgvi"'
                 )
             settings = replace(settings, method="mgvi")
-        _tell(_plan(problem, model, settings))
-        draws = _sampled(problem, model, settings, _start(problem, model, start.operator, image))
-        return _result(problem, model, draws, settings.method, time.monotonic() - began)
+        _tell(_plan(whole, model, settings))
+        draws = _sampled(whole, model, settings, _start(problem, model, start.operator, image))
+        return _result(whole, model, draws, settings.method, time.monotonic() - began)
 
 
 def _for_fast_map(problem: ImageProblem) -> ImageProblem:
-    """The problem as the fast map takes it: no options, and a flux with a normal prior."""
+    """The problem as the fast map takes it: no options, a flux with a normal prior, Stokes I."""
     flux, sd = _flux(problem.prior.flux)
     given = None if flux is None else Normal(flux, sd * flux, "Jy")
-    return replace(problem, options={}, prior=replace(problem.prior, flux=given))
+    prior = replace(problem.prior, flux=given, stokes="I", spectral_index=None)
+    if not problem.prior.is_polarised:
+        return replace(problem, options={}, prior=prior)
+    gains = tuple(replace(gain, feeds="common") for gain in problem.sky.gains)
+    sky = replace(problem.sky, gain=gains or None, leakage=None, feeds=None)
+    return replace(problem, options={}, prior=prior, sky=sky)
 
 
 def _settings(problem: ImageProblem) -> Settings:
@@ -111,7 +117,18 @@ def _prior(problem: ImageProblem, image: Array) -> SkyPrior:
         made.lines += (
             f"flux: the normal prior is taken as log-normal, median {flux:.3g} Jy, sd of ln {sd:.2g}",
         )
-    return made
+    return made if problem.planes is None else _with_planes(problem, problem.planes, made)
+
+
+def _with_planes(problem: ImageProblem, planes: PlanesData, intensity: CorrelatedField) -> SkyPrior:
+    """The prior of polarised brightness, of spectra, or of both."""
+    from biro.image_posterior.sampling.plane_priors import PolarisedField, SpectralField
+
+    size, prior = planes.operator.field.size, problem.prior
+    made = PolarisedField(intensity, size, prior.stokes) if prior.is_polarised else intensity
+    if planes.operator.freq is None:
+        return made
+    return SpectralField(made, size, prior.spectral_index, planes.operator.freq, planes.reference)
 
 
 def _flux(given: Any) -> tuple[float | None, float]:
@@ -141,20 +158,28 @@ def _model(problem: ImageProblem, prior: SkyPrior) -> AnyModel:
     from biro.image_posterior.sampling.gain_model import GainModel
     from biro.image_posterior.sampling.jax_operator import UsedData
     from biro.image_posterior.sampling.noise_model import NoiseModel
+    from biro.image_posterior.sampling.planes_model import PlanesModel, PolarisedModel
     from biro.image_posterior.sampling.visibility_model import VisibilityModel
 
     sky, observation = problem.sky, problem.observation
-    used = UsedData(problem.operator.weights)
-    gains = GainModel(sky, observation, used) if sky.gains else None
+    used, is_polarised = UsedData(problem.operator.weights), problem.prior.is_polarised
+    gains = GainModel(sky, observation, used) if sky.gains and not is_polarised else None
     data: list[Vis] = problem.operator.data
     fixed: Sequence[Vis] | None = None
-    if gains is not None:
+    if gains is not None or is_polarised:
         # Gains act on the components, too: the data are those that were measured.
         data, fixed = [part.vis for part in observation.partitions], problem.components
     noise, scale = None, problem.noise
     if isinstance(sky.noise.factor, Prior) or sky.noise.follows_model:
         noise, scale = NoiseModel(sky.noise, observation.partition_views, used), 1.0
     operator = with_data(problem.operator, data, [weight / scale**2 for weight in problem.operator.weights])
+    n_stokes = len(problem.prior.stokes)
+    if is_polarised:
+        return PolarisedModel(operator, prior, sky, n_stokes=n_stokes, noise=noise, fixed=fixed, used=used)
+    if problem.planes is not None:
+        return PlanesModel(
+            operator, prior, n_stokes=n_stokes, gains=gains, noise=noise, fixed=fixed, used=used
+        )
     if used.n > LARGE and gains is None and noise is None:
         return ConvolvedModel(operator, prior)
     return VisibilityModel(operator, prior, gains=gains, noise=noise, fixed=fixed, used=used)
@@ -215,10 +240,13 @@ def _tell(line: str) -> None:
 
 def _plan(problem: ImageProblem, model: AnyModel, settings: Settings) -> str:
     """Memory and time of the run, before it begins."""
-    image = np.zeros((1, problem.operator.field.size, problem.operator.field.size))
-    model.operator.predict(image)  # compiled
+    size, freq = problem.operator.field.size, problem.operator.freq
+    planes = () if freq is None else (len(freq),)
+    n_stokes = len(problem.prior.stokes)
+    image = np.zeros((*planes, n_stokes, size, size))
+    model.operator.adjoint(model.operator.predict(image), n_stokes=n_stokes)  # compiled
     began = time.monotonic()
-    model.operator.adjoint(model.operator.predict(image))
+    model.operator.adjoint(model.operator.predict(image), n_stokes=n_stokes)
     call = time.monotonic() - began
     n_state = max(2 * settings.n_pairs, 1)
     memory = _BYTES * (10 * n_state * (model.n + 2 * model.n_data) + settings.n_samples * model.n)
@@ -234,9 +262,12 @@ def _result(problem: ImageProblem, model: AnyModel, draws: Draws, method: str, s
     import jax
     import jax.numpy as jnp
 
+    from biro.image_posterior.sampling.plane_priors import SpectralField
+    from biro.image_posterior.sampling.planes_model import PlanesModel, PolarisedModel
+
     is_map = not len(draws.samples)
     states = jnp.asarray(draws.mean[None] if is_map else draws.samples)
-    images = np.asarray(jax.lax.map(model.image, states))[:, None]
+    images = np.asarray(jax.lax.map(lambda xi: model.prior.planes(xi[model.at.sky]), states))
     facts: dict[str, JsonValue] = {
         "method": method,
         "iterations": [_for_json(one) for one in draws.iterations],
@@ -249,6 +280,10 @@ def _result(problem: ImageProblem, model: AnyModel, draws: Draws, method: str, s
     if spectrum is not None:
         spectra = jax.lax.map(lambda xi: model.prior.spectrum(xi[model.at.sky]), states)
         arrays |= {"wavenumber": model.prior.wavenumbers, "power_spectrum": np.asarray(spectra)}
+    if isinstance(model.prior, SpectralField):
+        coefficients = jax.lax.map(lambda xi: model.prior.coefficients(xi[model.at.sky]), states)
+        arrays["spectral_index"] = np.asarray(coefficients)
+        arrays["plane_freq"] = np.asarray(problem.operator.freq)
     if model.noise is not None:
         factor, fraction = jax.vmap(lambda xi: model.noise.values(xi[model.at.noise]))(states)
         facts["noise"] = {
@@ -257,12 +292,20 @@ def _result(problem: ImageProblem, model: AnyModel, draws: Draws, method: str, s
             "systematic": float(np.mean(fraction)),
         }
     (operator, noise), n_free, centre = _with_noise(problem, model, draws.mean), 0, None
-    if model.gains is not None:
+    if isinstance(model, PlanesModel):
+        centre = np.asarray(jax.lax.map(model.image, states)).mean(axis=0)
+    if isinstance(model, PolarisedModel) and not model.antennas.changes_nothing:
+        centre = model.centre(draws.mean)
+        observation = problem.observation
+        operator = model.calibrated(draws.mean, [part.vis for part in observation.partitions], operator)
+        arrays["leakage"], facts["leakage"] = model.leakages(np.asarray(states))
+        n_free = _n_free(states[:, model.at.gains])
+    elif model.gains is not None:
         operator = _calibrated(problem, model, draws.mean, operator)
         # Gains of the mean state go with its image: with free amplitudes the mean image has another flux.
-        centre = np.asarray(model.image(jnp.asarray(draws.mean)))[None]
-        # What the data determine of each number is what its variance has lost against the prior, 1.
-        n_free = round(float(np.sum(1.0 - np.clip(np.var(states[:, model.at.gains], axis=0), 0.0, 1.0))))
+        centre = np.asarray(model.image(jnp.asarray(draws.mean)))
+        centre = centre if isinstance(model, PlanesModel) else centre[None]
+        n_free = _n_free(states[:, model.at.gains])
         arrays["gain_coordinates"] = np.asarray(
             jax.vmap(lambda xi: model.gains.coordinates(xi[model.at.gains]))(states)
         )
@@ -279,6 +322,11 @@ def _result(problem: ImageProblem, model: AnyModel, draws: Draws, method: str, s
         n_free=n_free,
         centre=centre,
     )
+
+
+def _n_free(numbers: Any) -> int:
+    """How many numbers the data determine: what the variance of each has lost against the prior, 1."""
+    return round(float(np.sum(1.0 - np.clip(np.var(numbers, axis=0), 0.0, 1.0))))
 
 
 def _for_json(one: Iteration) -> dict[str, JsonValue]:

@@ -99,7 +99,7 @@ class ImagePrior:
         ):
             if not is_default and self.prior != "correlated-field":
                 raise ModelError(
-                    f'{key}: needs prior = "correlated-field", found prior = "{self.prior}"; change the prior, '
+                    f'{key}: needs prior = "correlated-field", found prior = "{self.prior}"; change it, '
                     f"or leave {key} out"
                 )
 

@@ -1,4 +1,4 @@
-"""Antennas of polarised images: rotation of feeds, leakage and gains, as functions of standard normal numbers.
+"""Antennas of polarised images: rotation of feeds, leakage and gains, of standard normal numbers.
 
     V_pq = L_p [G_p D_p P_p X P_q^H D_q^H G_q^H] L_q^H                               (physics: section 6)
 
@@ -131,7 +131,8 @@ def _alike(priors: Sequence[Prior]) -> list[tuple[Callable[[Any], Any], Index]]:
         if prior not in different:
             different.append(prior)
     return [
-        (from_normal(one), np.array([i for i, prior in enumerate(priors) if prior == one])) for one in different
+        (from_normal(one), np.array([i for i, prior in enumerate(priors) if prior == one]))
+        for one in different
     ]
 
 

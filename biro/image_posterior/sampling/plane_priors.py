@@ -96,13 +96,17 @@ class PolarisedField:
 
     def planes(self, xi: Any) -> Any:
         """I, Q, U or I, Q, U, V, (n_stokes, N, N), Jy/pixel."""
-        parts = jnp.split(xi, self._ends[:-1])
-        vector = jnp.stack([one for own, part in zip(self._fields, parts[1:], strict=True) for one in own(part)])
+        vector, own = self.vector(xi), xi[: self._intensity.n]
         p = jnp.sqrt(_SMALL**2 + jnp.sum(vector**2, axis=0))
         # ln cosh p and tanh p / p do not overflow.
         log_cosh = p + jnp.log1p(jnp.exp(-2.0 * p)) - np.log(2.0)
-        brightness = self._intensity.normalised(parts[0], self._intensity.log_shape(parts[0]) + log_cosh)
+        brightness = self._intensity.normalised(own, self._intensity.log_shape(own) + log_cosh)
         return jnp.concatenate([brightness[None], brightness * jnp.tanh(p) / p * vector])
+
+    def vector(self, xi: Any) -> Any:
+        """q, u or q, u, v, (n, N, N)."""
+        parts = jnp.split(xi, self._ends[:-1])[1:]
+        return jnp.stack([one for own, part in zip(self._fields, parts, strict=True) for one in own(part)])
 
     def image(self, xi: Any) -> Any:
         """What the operator predicts: the planes."""

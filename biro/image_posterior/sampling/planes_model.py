@@ -1,4 +1,4 @@
-"""The model of the data of an image with planes: Stokes parameters, frequencies, and what antennas do to them."""
+"""The model of the data of an image with planes: Stokes parameters, frequencies, and antennas."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class PolarisedModel(PlanesModel):
     def calibrated(self, mean: Array, data: Sequence[Vis], operator: ImageOperator) -> ImageOperator:
         """Data with what antennas did taken out: those of the image of a state, plus the residuals of all.
 
-        Residuals are divided by gains, which weights are multiplied by, so that chi2 is that of the whole model.
+        Residuals are divided by gains, and weights multiplied, so that chi2 is that of the whole model.
         """
         model = np.asarray(self.predicted(jnp.asarray(mean)))
         factor = self.antennas.factors(jnp.asarray(mean[self.at.gains])).reshape(-1)[self._kept]
