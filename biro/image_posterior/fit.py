@@ -312,7 +312,7 @@ def _result(problem: ImageProblem, fitted: FittedImage) -> ImagePosterior:
     remarks = [*fitted.remarks]
     outside = source_outside(operator, residuals, noise) if reduced > MISFIT else None
     if reduced > MISFIT:
-        remarks.insert(0, _misfit(reduced, outside, bool(problem.sky.gains)))
+        remarks.insert(0, _misfit(reduced, outside, problem.sky, problem.prior.is_polarised))
     remarks += [outside] if outside else []
     freq = float(np.concatenate([part.chan_freq for part in parts]).mean())
     if problem.planes is not None and operator.freq is not None:
@@ -347,12 +347,18 @@ def _result(problem: ImageProblem, fitted: FittedImage) -> ImagePosterior:
     )
 
 
-def _misfit(reduced: float, outside: str | None, has_gains: bool) -> str:
+def _misfit(reduced: float, outside: str | None, sky: SkyModel, is_polarised: bool) -> str:
     """The line of an image that does not fit."""
     line = f"THE IMAGE DOES NOT FIT: chi2/dof is {reduced:.3g}, 1 is expected"
     if outside:
         return f"{line}; another line says why"
-    if has_gains:
+    if is_polarised and all(gain.feeds == "common" for gain in sky.gains):
+        return (
+            f"{line}. The usual causes are errors of gains, also those that differ between the hands (add "
+            '[gain] with priors and feeds = "separate"), leakage ([leakage] with priors), and an image that '
+            "is too small"
+        )
+    if sky.gains:
         return (
             f"{line}. The gains of [gain] do not explain it: shorten `per`, add amplitude or phase, state "
             "errors of baselines ([noise] systematic), or make the image larger"

@@ -20,7 +20,7 @@ from biro.image_posterior.operator import ImageOperator, Vis, with_data
 from biro.image_posterior.problem import CHECKPOINT, FittedImage, ImageProblem, PlanesData
 from biro.image_posterior.sampling.jax_room import double_precision
 from biro.image_posterior.self_calibration import fit_smooth
-from biro.models import Fixed
+from biro.models import Fixed, Gain
 from biro.models.quantities import units
 from biro.models.quantities.prior import LogNormal, Normal, Prior
 
@@ -45,6 +45,10 @@ _APPROXIMATE = (
 _TOO_SMALL = (
     "ERRORS TOO SMALL: MGVI gives errors of the power spectrum and of faint pixels that are 2 to 3 times too "
     "small"
+)
+_ANGLE_LOST = (
+    "EVPA NOT CALIBRATED: phases of both hands are fitted apart, so that all angles are off by half of the "
+    "phase between the hands of the reference antenna; turn them to a known angle"
 )
 _UNFINISHED = "{} of {} samples are not converged; their errors are not reliable"
 _FLUX_ERROR = 0.01
@@ -342,8 +346,15 @@ def _remarks(problem: ImageProblem, draws: Draws, method: str) -> tuple[str, ...
         (not draws.converged, _NOT_CONVERGED.format(len(draws.iterations))),
         (draws.n_unfinished > 0, _UNFINISHED.format(draws.n_unfinished, n_samples)),
         (method == "mgvi" and has_spectrum, _TOO_SMALL),
+        (problem.prior.is_polarised and _has_own_phases(problem.sky.gains), _ANGLE_LOST),
     ]
     return tuple(text for is_given, text in given if is_given)
+
+
+def _has_own_phases(gains: Sequence[Gain]) -> bool:
+    """Whether phases of the two hands are fitted apart."""
+    apart = (gain for gain in gains if gain.feeds != "common")
+    return any(gain.phase is not None or gain.ratio_phase is not None for gain in apart)
 
 
 def _with_noise(problem: ImageProblem, model: AnyModel, mean: Array) -> tuple[ImageOperator, float | None]:
