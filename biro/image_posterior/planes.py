@@ -31,8 +31,18 @@ def choose_frequencies(parts: Sequence[Partition]) -> Array:
 
     A channel lies on the polynomial through all planes. They are as many as spectra (nu/nu0)^+-`STEEPEST`
     need for a relative error of `SPECTRUM_ERROR`.
+
+    Raises
+    ------
+    InputError
+        There is one frequency.
     """
     chan_freq = np.unique(np.concatenate([part.chan_freq for part in parts]))
+    if len(chan_freq) == 1:
+        raise InputError(
+            f"spectral_index: the data have one frequency, {chan_freq[0] / 1e9:.6g} GHz, and so no spectrum; "
+            "leave spectral_index out"
+        )
     middle = float(chan_freq.mean())
 
     def steep(freq: float) -> Array:

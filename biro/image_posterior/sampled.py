@@ -302,8 +302,14 @@ def _result(problem: ImageProblem, model: AnyModel, draws: Draws, method: str, s
         centre = model.centre(draws.mean)
         observation = problem.observation
         operator = model.calibrated(draws.mean, [part.vis for part in observation.partitions], operator)
+        antennas, numbers = model.antennas, states[:, model.at.gains]
         arrays["leakage"], facts["leakage"] = model.leakages(np.asarray(states))
-        n_free = _n_free(states[:, model.at.gains])
+        n_free = _n_free(numbers)
+        if antennas.n_gain:
+            arrays["gain_coordinates"] = np.asarray(jax.vmap(antennas.coordinates)(numbers))[
+                :, : antennas.n_gain
+            ]
+            facts["gains"] = list(antennas.names[: antennas.n_gain])
     elif model.gains is not None:
         operator = _calibrated(problem, model, draws.mean, operator)
         # Gains of the mean state go with its image: with free amplitudes the mean image has another flux.

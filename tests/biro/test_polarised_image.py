@@ -135,7 +135,8 @@ def test_one_pixel_is_a_point_to_all_antennas(basis: str, rotation: str) -> None
     blank = seen(SkyModel([point(I="0 Jy")]), basis)
     table = leakages(blank.partition_views[0].antenna_names, basis)
     source = point(**{key: f"{value!r} Jy" for key, value in STOKES.items()})
-    of_points = SkyModel([source], leakage=Leakage(antenna=table), feeds=Feeds(rotation=rotation))
+    feeds = Feeds(rotation=rotation, antenna={"ant2": {"offset": "30 deg"}})
+    of_points = SkyModel([source], leakage=Leakage(antenna=table), feeds=feeds)
     wanted = [np.asarray(vis) for vis in predict(blank, of_points, smearing="off")]
     priors = Leakage(**dict.fromkeys(KEYS[basis], Normal(0.0, SD)))
     model = PolarisedModel(
@@ -420,6 +421,8 @@ def test_what_a_polarised_image_cannot_have_is_refused(tmp_path: Path) -> None:
         replace(part, vis=part.vis[..., [0, 3]], weight=part.weight[..., [0, 3]], corr_type=("RR", "LL"))
         for part in observation.partitions
     )
+    with pytest.raises(InputError, match="one frequency"):
+        biro.fit_image(observation, sky, progress=False)
     with pytest.raises(InputError, match="cross hands"):
         biro.fit_image(replace(observation, partitions=hands), sky, progress=False)
     leaking = SkyModel(

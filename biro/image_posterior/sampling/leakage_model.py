@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.errors import InputError
 from biro.image_posterior.sampling.gain_model import GainModel
 from biro.image_posterior.sampling.jax_operator import UsedData
 from biro.image_posterior.sampling.noise_model import from_normal
@@ -65,6 +66,11 @@ class AntennaModel:
         slots, views = ModelSlots(), observation.partition_views
         terms = antenna_term_slots(dataclasses.replace(sky, gain=None), views, slots).each
         resolved = slots.resolve()
+        turned = [one.name for one in resolved.parameters if not one.name.startswith("leakage.")]
+        if turned:
+            raise InputError(
+                f"{', '.join(turned[:4])}: angles of feeds are not fitted beside an image; give numbers"
+            )
         self._priors = _alike([parameter.prior for parameter in resolved.parameters])
         self._base, self._by_parameter = resolved.base, _factors(resolved)
         self.leakage_names = tuple(one.name for one in resolved.parameters)
@@ -72,7 +78,7 @@ class AntennaModel:
         self.names = (*(self._gains.names if self._gains else ()), *self.leakage_names)
         self.lines = list(self._gains.lines) if self._gains else []
         parts = observation.partitions
-        self._turn, self._turn_back = _rotations(terms, parts, cells)
+        self._turn, self._turn_back = _rotations(terms, resolved.base, parts, cells)
         self._leakage = _leakage_places(terms, parts, cells)
         self._is_circular, self._n_cell = all(one.basis == "circular" for one in terms), cells.n // 4
         self.changes_nothing = not self.n and self._turn is None and self._leakage is None
@@ -146,18 +152,23 @@ def _factors(resolved: ResolvedSlots) -> Array:
 
 
 def _rotations(
-    terms: Sequence[TermSlots], parts: Sequence[Partition], cells: UsedData
+    terms: Sequence[TermSlots], base: Array, parts: Sequence[Partition], cells: UsedData
 ) -> tuple[tuple[Complex, Complex] | None, tuple[Complex, Complex] | None]:
-    """P of both antennas of each cell, (n_cell, 2, 2) each, and L; None where they are 1."""
-    if not any(one.angle.any() for one in terms):
+    """P of both antennas of each cell, (n_cell, 2, 2) each, and L; None where they are 1.
+
+    Offsets of feeds, in `base`, are in P alone: data were corrected without them.
+    """
+    offsets = [np.zeros(1) if one.offset is None else base[one.offset] for one in terms]
+    if not any(one.angle.any() or own.any() for one, own in zip(terms, offsets, strict=True)):
         return None, None
     turned: list[list[Complex]] = [[], []]
     back: list[list[Complex]] = [[], []]
-    for own, part, place in zip(terms, parts, cells.places, strict=True):
+    for own, offset, part, place in zip(terms, offsets, parts, cells.places, strict=True):
         row, _ = np.nonzero(place[:, :, 0])
+        each = np.broadcast_to(offset, own.angle.shape[1])
         for k, antenna in enumerate((part.antenna1, part.antenna2)):
             angle = own.angle[own.time_block[part.time_index[row]], antenna[row]]
-            turned[k].append(rotation(angle, own.basis))
+            turned[k].append(rotation(angle + each[antenna[row]], own.basis))
             back[k].append(rotation(-angle if own.taken_out else 0.0 * angle, own.basis))
     first, second = (np.concatenate(each) for each in turned)
     to_sky = np.concatenate(back[0]), np.concatenate(back[1])
