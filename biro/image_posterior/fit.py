@@ -20,7 +20,13 @@ from biro.files.atomic import write_atomic
 from biro.image_posterior.components import FreeComponents
 from biro.image_posterior.field import choose_field
 from biro.image_posterior.operator import ImageOperator, Vis, source_outside
-from biro.image_posterior.problem import CHECKPOINT, FittedImage, ImageProblem
+from biro.image_posterior.planes import (
+    check_correlations,
+    planes_operator,
+    reference_frequency,
+    with_all_correlations,
+)
+from biro.image_posterior.problem import CHECKPOINT, FittedImage, ImageProblem, PlanesData
 from biro.image_posterior.result import FILE, MISFIT, MODEL, ImagePosterior
 from biro.imaging.imager import first_date, origin_of
 from biro.imaging.psf import fit_beam
@@ -57,9 +63,9 @@ def fit_image(
 ) -> ImagePosterior:
     """Fit the image of a model that has a prior, `ImagePrior`, to an observation.
 
-    Data are Stokes I: the weighted mean of the parallel hands. Components beside the image are subtracted;
-    those that have priors are fitted with the image. The image is apparent brightness at all frequencies; a
-    model with a beam is refused.
+    Data are Stokes I, the weighted mean of the parallel hands, or all correlations for a polarised image.
+    Components beside the image are subtracted; those that have priors are fitted with the image. The image
+    is apparent brightness; a model with a beam is refused.
 
     Parameters
     ----------
@@ -136,17 +142,18 @@ def _prior_of(sky: SkyModel) -> ImagePrior:
             "a fitted image is brightness as the dishes see it: leave [beam] out of the model, and "
             "divide the result by the beam"
         )
+    prior: ImagePrior = sky.image_priors[0]
     for name in ("leakage", "feeds", "ionosphere"):
-        if getattr(sky, name) is not None:
+        if getattr(sky, name) is not None and not (prior.is_polarised and name != "ionosphere"):
+            remedy = "leave it out" if name == "ionosphere" else 'leave it out, or write stokes = "IQU"'
             raise InputError(
-                f"[{name}] cannot stand beside a fitted image, which is of Stokes I; leave it out"
+                f"[{name}] cannot stand beside a fitted image of Stokes {prior.stokes}; {remedy}"
             )
     if any(gain.table is not None for gain in sky.gains):
         raise InputError(
             "[gain] table cannot stand beside a fitted image; write calibrated data first "
             "(biro solve --corrected)"
         )
-    prior: ImagePrior = sky.image_priors[0]
     _check_noise(sky, prior)
     if prior.prior == "pixels" and prior.flux is not None:
         raise InputError(
@@ -227,7 +234,7 @@ def _problem(
     components = _components(stokes_i, sky if free is None else replace(sky, sources=(), images=()), backend)
     operator.data = [vis - model for vis, model in zip(operator.data, components, strict=True)]
     noise, remark = _noise(stokes_i, sky)
-    return ImageProblem(
+    problem = ImageProblem(
         stokes_i,
         operator,
         components,
@@ -236,10 +243,34 @@ def _problem(
         noise,
         1,
         True,
-        remarks=_one_hand(whole.partitions, formed.n_formed),
+        remarks=() if prior.is_polarised else _one_hand(whole.partitions, formed.n_formed),
         noise_remark=remark,
         free=free,
     )
+    if not prior.is_polarised and prior.spectral_index is None:
+        return problem
+    if free is not None:
+        raise InputError(
+            f"{', '.join(free.names[:4])}: components beside an image with polarisation or a spectrum must be "
+            "fixed; write numbers in place of priors, or leave the component out: the image has its flux"
+        )
+    seen = [own for own, part in zip(whole.partitions, parts, strict=True) if part.n_usable]
+    return replace(problem, planes=_planes(problem, seen, backend, memory_limit))
+
+
+def _planes(
+    problem: ImageProblem, measured: Sequence[Partition], backend: Backend, memory_limit: int | str | None
+) -> PlanesData:
+    """Data and operator of all Stokes parameters and frequencies of an image."""
+    observation, components = problem.observation, problem.components
+    if problem.prior.is_polarised:
+        check_correlations(measured, observation.labels)
+        every = tuple(with_all_correlations(part) for part in measured)
+        observation = replace(observation, partitions=every)
+        components = _components(observation, problem.sky, backend)
+    operator = planes_operator(problem, observation, backend, memory_limit)
+    operator.data = [vis - model for vis, model in zip(operator.data, components, strict=True)]
+    return PlanesData(observation, operator, components, reference_frequency(problem.sky, observation))
 
 
 def _one_hand(partitions: Sequence[Partition], n_formed: int) -> tuple[str, ...]:
@@ -274,7 +305,15 @@ def _components(observation: Observation, sky: SkyModel, backend: Backend) -> li
     """Visibilities of the components beside the image, where all are fixed."""
     if not sky.sources and not sky.images:
         return [np.zeros(part.vis.shape, np.complex128) for part in observation.partitions]
-    beside = replace(sky, image_priors=(), gain=None, constraints=(), noise=Noise(factor=1.0))
+    beside = replace(
+        sky,
+        image_priors=(),
+        gain=None,
+        leakage=None,
+        feeds=None,
+        constraints=(),
+        noise=Noise(factor=1.0),
+    )
     return [np.asarray(vis) for vis in predict(observation, beside, backend=backend)]
 
 
@@ -335,11 +374,13 @@ def _result(problem: ImageProblem, fitted: FittedImage) -> ImagePosterior:
     if reduced > MISFIT:
         remarks.insert(0, _misfit(problem, reduced, outside))
     remarks += [outside] if outside else []
-    frequencies = np.concatenate([part.chan_freq for part in parts])
+    freq = float(np.concatenate([part.chan_freq for part in parts]).mean())
+    if problem.planes is not None and operator.freq is not None:
+        freq = problem.planes.reference
     low = min(float((part.chan_freq - 0.5 * part.chan_width).min()) for part in parts)
     high = max(float((part.chan_freq + 0.5 * part.chan_width).max()) for part in parts)
     about = {
-        "freq": float(frequencies.mean()),
+        "freq": freq,
         "bandwidth": high - low,
         "freq_frame": parts[0].freq_frame,
         "field": parts[0].field,
@@ -357,7 +398,7 @@ def _result(problem: ImageProblem, fitted: FittedImage) -> ImagePosterior:
         chi2=chi2,
         n_data=tuple(operator.n_data),
         noise=noise,
-        residual=operator.dirty(residuals),
+        residual=operator.dirty(residuals, n_stokes=fitted.samples.shape[1]),
         beam=fit_beam(operator.psf / operator.weight_sum, operator.field.cell),
         about=about,
         remarks=(*remarks, *operator.field.remarks),
@@ -376,7 +417,14 @@ def _misfit(problem: ImageProblem, reduced: float, outside: str | None) -> str:
             f"{line}. Closures do not depend on gains: look for outliers (biro flag), state errors of "
             "baselines ([noise] systematic), or make the image larger"
         )
-    if problem.sky.gains:
+    gains = problem.sky.gains
+    if problem.prior.is_polarised and all(gain.feeds == "common" for gain in gains):
+        return (
+            f"{line}. The usual causes are errors of gains, also those that differ between the hands (add "
+            '[gain] with priors and feeds = "separate"), leakage ([leakage] with priors), and an image that '
+            "is too small"
+        )
+    if gains:
         return (
             f"{line}. The gains of [gain] do not explain it: shorten `per`, add amplitude or phase, state "
             "errors of baselines ([noise] systematic), or make the image larger"

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from biro.display.formatting import FLUXES, angle_text, unit_for
 from biro.errors import InputError
 from biro.image_posterior.field import ImageField
+from biro.imaging.frequency_nodes import lagrange
 from biro.imaging.pixels import CoarsePixels, refuse_coarse
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition
@@ -35,8 +36,8 @@ REMEDY = "give a cell of at most {}, or leave cell out"
 class ImageOperator:
     """Visibilities R x of images x at the rows of an observation, and the adjoint, by biro's gridders.
 
-    With one plane, x is the same at all frequencies. With planes at `freq`, each channel lies on the straight
-    line between the two planes next to it; the outermost plane holds beyond.
+    With one plane, x is the same at all frequencies. With planes at `freq`, each channel lies on the
+    polynomial through all planes (`biro.image_posterior.planes.choose_frequencies`).
 
     Parameters
     ----------
@@ -112,7 +113,7 @@ class ImageOperator:
         Parameters
         ----------
         images : float64 (n_stokes, N, N) or (n_freq, n_stokes, N, N), Jy/pixel
-            Stokes I, or I, Q, U, V.
+            Stokes I, or I, Q, U with V = 0, or I, Q, U, V.
 
         Returns
         -------
@@ -141,7 +142,7 @@ class ImageOperator:
         Parameters
         ----------
         vis : sequence of complex (n_row, n_chan, n_corr), Jy
-        n_stokes : 1 or 4
+        n_stokes : 1, 3 or 4
         weighted : bool
             Whether the weights W of the data multiply the visibilities.
 
@@ -150,12 +151,14 @@ class ImageOperator:
         float64 (n_stokes, N, N), or (n_freq, n_stokes, N, N) with planes
         """
         n, n_plane = self.field.size, 1 if self.freq is None else len(self.freq)
-        out = np.zeros((n_plane, n_stokes, n, n))
+        n_grid = 1 if n_stokes == 1 else 4
+        out = np.zeros((n_plane, n_grid, n, n))
         for values, gridder, hats, weight in zip(vis, self._gridders, self._hats, self.weights, strict=True):
             for plane, hat in zip(out, hats, strict=True):
                 if hat.any():
                     given = np.ascontiguousarray(values * hat[:, None])
-                    plane += gridder.grid(given, weight if weighted else None, n_stokes=n_stokes)
+                    plane += gridder.grid(given, weight if weighted else None, n_stokes=n_grid)
+        out = out[:, :n_stokes]
         return out[0] if self.freq is None else out
 
     def residuals(self, model: Sequence[Vis]) -> list[Vis]:
@@ -191,8 +194,12 @@ class ImageOperator:
         return out
 
     def dirty(self, vis: Sequence[Vis], *, n_stokes: int = 1) -> Array:
-        """The dirty image of visibilities with natural weights, such as residuals, Jy/beam."""
-        return self.adjoint(vis, n_stokes=n_stokes, weighted=True) / self.weight_sum
+        """The dirty image of visibilities with natural weights, such as residuals, Jy/beam.
+
+        It is of all frequencies together, float64 (n_stokes, N, N).
+        """
+        found = self.adjoint(vis, n_stokes=n_stokes, weighted=True) / self.weight_sum
+        return found if self.freq is None else np.asarray(found.sum(axis=0))
 
     def _planes(self, images: ArrayLike) -> Array:
         given = np.asarray(images, np.float64)
@@ -201,6 +208,8 @@ class ImageOperator:
         if planes.ndim != 4 or planes.shape[0] != n_freq or planes.shape[2:] != (n, n):
             wanted = f"(n_stokes, {n}, {n})" if self.freq is None else f"({n_freq}, n_stokes, {n}, {n})"
             raise InputError(f"images must have shape {wanted}, got {given.shape}")
+        if planes.shape[1] == 3:
+            return np.concatenate([planes, np.zeros_like(planes[:, :1])], axis=1)
         return planes
 
     def gridder_of(self, part: Partition, grid: ImageGrid) -> Gridder:
@@ -283,6 +292,6 @@ def with_data(operator: ImageOperator, data: Sequence[Vis], weights: Sequence[Ar
 
 def _hats(chan_freq: Array, freq: Array | None) -> Array:
     """Weight of each plane in each channel, float64 (n_freq, n_chan)."""
-    if freq is None or len(freq) == 1:
+    if freq is None:
         return np.ones((1, len(chan_freq)))
-    return np.stack([np.interp(chan_freq, freq, row) for row in np.eye(len(freq))])
+    return lagrange(chan_freq, freq).T

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,27 @@ from biro.observation.observation import Observation
 Array = NDArray[np.float64]
 CHECKPOINT = "image-samples.npz"
 """Where a run directory has the state of an engine that has not converged."""
+
+
+@dataclass(frozen=True, eq=False)
+class PlanesData:
+    """What an image of several Stokes parameters or frequencies is fitted to.
+
+    Attributes
+    ----------
+    observation : Observation
+        With all four correlations of its feeds where the image is polarised.
+    operator : ImageOperator
+        Of all planes; its `data` lack the fixed components.
+    components : list of complex (n_row, n_chan, n_corr), Jy
+    reference : float, Hz
+        Frequency of the image.
+    """
+
+    observation: Observation
+    operator: ImageOperator
+    components: list[Vis]
+    reference: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +75,8 @@ class ImageProblem:
         Standard normal numbers of the parameters at which `components` are.
     closures : bool
         Whether closures alone are fitted.
+    planes : PlanesData or None
+        Of an image with more than Stokes I at one frequency; the rest is Stokes I of the same data then.
     """
 
     observation: Observation
@@ -71,6 +94,17 @@ class ImageProblem:
     free: FreeComponents | None = None
     numbers: Array = field(default_factory=lambda: np.zeros(0))
     closures: bool = False
+    planes: PlanesData | None = None
+
+    @property
+    def of_planes(self) -> ImageProblem:
+        """The problem of all planes, without that of Stokes I."""
+        if self.planes is None:
+            return self
+        given = self.planes
+        return replace(
+            self, observation=given.observation, operator=given.operator, components=given.components
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,9 +113,9 @@ class FittedImage:
 
     Attributes
     ----------
-    samples : float64 (n_sample, 1, N, N), Jy/pixel
+    samples : float64 (n_sample, n_stokes, N, N), Jy/pixel
     is_map : bool
-    centre : float64 (1, N, N), Jy/pixel, or None
+    centre : float64 (n_stokes, N, N) or (n_freq, n_stokes, N, N), Jy/pixel, or None
         The image at the gains that were taken out, of which chi2 and residuals are; None: the mean.
     operator : ImageOperator
         With the data that the image was fitted to: gains taken out, components subtracted.

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from biro._version import __version__
 from biro.display.formatting import FLUXES, Printed, angle_text, sexagesimal, unit_for
 from biro.errors import InputError
 from biro.files.atomic import write_atomic, write_figure
@@ -23,9 +22,10 @@ from biro.files.json_value import JsonValue
 from biro.files.npz import read_npz, reading
 from biro.image_posterior.field import ImageField
 from biro.image_posterior.parameter_facts import beside_lines, parameter_draws
+from biro.image_posterior.plane_files import write_planes
+from biro.image_posterior.polarisation import Polarisation, draw_ticks, plane_lines, polarisation_of
 from biro.image_posterior.region import Region, RegionFlux, parse_region
-from biro.imaging.fits import write_image
-from biro.imaging.fits_header import Cards, FitsAxis, celestial_axes, image_cards, stokes_axis
+from biro.image_posterior.restoring import convolved_with
 from biro.imaging.psf import RestoringBeam
 from biro.models import ImageModel
 
@@ -35,9 +35,7 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 FILE, MODEL = "image.npz", "model.toml"
 """Where a run directory has the result, and the model that was fitted."""
-FITS_FILES = ("mean", "sd", "restored", "residual")
 _VERSION = 1
-_STOKES = "IQUV"
 MISFIT = 1.2
 """Reduced chi2, over that of the noise, from which on an image does not fit."""
 
@@ -125,6 +123,39 @@ class ImagePosterior(Printed):
         return np.asarray(self.samples.std(axis=0, ddof=1))
 
     @property
+    def is_polarised(self) -> bool:
+        """Whether the image has more than Stokes I."""
+        return bool(self.samples.shape[1] > 1)
+
+    @property
+    def has_spectrum(self) -> bool:
+        """Whether brightness has been fitted as a function of frequency."""
+        return "spectral_index" in self.arrays
+
+    @cached_property
+    def polarisation(self) -> Polarisation:
+        """Linear polarisation of each pixel (N, N), with errors.
+
+        Raises
+        ------
+        InputError
+            The image is of Stokes I alone.
+        """
+        if not self.is_polarised:
+            raise InputError(f'image {self.name!r} is of Stokes I alone; fit it with stokes = "IQU"')
+        return polarisation_of(self.samples)
+
+    def at_frequencies(self, freq: ArrayLike) -> Array:
+        """Samples at some frequencies (Hz), float64 (n_sample, n_freq, n_stokes, N, N), Jy/pixel."""
+        if not self.has_spectrum:
+            raise InputError(f"image {self.name!r} has no spectrum; fit it with spectral_index")
+        log_freq = np.log(np.asarray(freq, np.float64) / self.about["freq"])
+        coefficients = self.arrays["spectral_index"]
+        powers = log_freq[:, None] ** np.arange(1, coefficients.shape[1] + 1)
+        factor = np.exp(np.einsum("fk,skyx->sfyx", powers, coefficients))
+        return np.asarray(self.samples[:, None] * factor[:, :, None])
+
+    @property
     def reduced_chi2(self) -> tuple[float, ...]:
         """chi2 / 2N of each partition; 1 is expected of noise."""
         return tuple(
@@ -181,17 +212,7 @@ class ImagePosterior(Printed):
         """
         if self.beam is None:
             raise InputError("the PSF has no main lobe that a beam fits, so that there is no restored image")
-        n, axis = self.field.size, np.fft.fftfreq(2 * self.field.size, 1.0 / (2 * self.field.size))
-        y, x = np.meshgrid(axis * self.field.cell, -axis * self.field.cell, indexing="ij")
-        along = x * np.sin(self.beam.pa) + y * np.cos(self.beam.pa)
-        across = x * np.cos(self.beam.pa) - y * np.sin(self.beam.pa)
-        height = 4.0 * np.log(2.0) * ((along / self.beam.major) ** 2 + (across / self.beam.minor) ** 2)
-        lobe = np.fft.rfft2(np.exp(-height))
-        padded = np.pad(self.mean, ((0, 0), (0, n), (0, n)))
-        return (
-            np.asarray(np.fft.irfft2(np.fft.rfft2(padded) * lobe, s=(2 * n, 2 * n))[:, :n, :n])
-            + self.residual
-        )
+        return convolved_with(self.beam, self.mean, self.field) + self.residual
 
     def model(self) -> ImageModel:
         """The mean image as a model of the sky, for `ImageTerm(file=...)` or `biro.simulation.predict`."""
@@ -208,6 +229,7 @@ class ImagePosterior(Printed):
             *self.remarks,
             f"{self.name}: {self.field} at {ra_dec}; prior {self.prior}, {kind}",
             f"  flux          {unit.text(flux.flux, 4)}{error} {unit.name}",
+            *plane_lines(self.samples, self.facts.get("leakage")),
             f"  chi2/2N       {self.total_chi2:.4g} of {sum(self.n_data)} visibilities{self._noise_text()}",
         ]
         if len(self.chi2) > 1:
@@ -268,7 +290,10 @@ class ImagePosterior(Printed):
         if not self.is_map:
             row.append(panel(self.sd[0] * per_beam, "standard deviation"))
         row.append(panel(self.residual[0], "residual", is_residual=True))
-        return draw_panels([row])
+        figure = draw_panels([row])
+        if self.is_polarised:
+            draw_ticks(figure.axes[0], self.samples, self.field)
+        return figure
 
     def _pixels_per_beam(self) -> float:
         """Pixels per beam, by which brightness in Jy/pixel is that in Jy/beam; 1 without a beam."""
@@ -283,7 +308,9 @@ class ImagePosterior(Printed):
         -------
         list of Path
             mean.fits, sd.fits (with samples), restored.fits (with a beam) and residual.fits are Jy/pixel,
-            Jy/pixel, Jy/beam and Jy/beam.
+            Jy/pixel, Jy/beam and Jy/beam. A polarised image has pol_fraction.fits and evpa.fits besides, one
+            with a spectrum spectral_index.fits and cube.fits; each has its error in a file _sd.fits, and
+            samples.fits has all samples.
 
         Raises
         ------
@@ -294,14 +321,7 @@ class ImagePosterior(Printed):
         if not overwrite and (folder / FILE).exists():
             raise InputError(f"{folder}: has an image already; choose another directory or give --overwrite")
         folder.mkdir(parents=True, exist_ok=True)
-        planes = {"mean": self.mean, "residual": self.residual}
-        planes |= {} if self.is_map else {"sd": self.sd}
-        planes |= {} if self.beam is None else {"restored": self.restored()}
-        written = []
-        for name in (name for name in FITS_FILES if name in planes):
-            unit = "Jy/pixel" if name in ("mean", "sd") else "Jy/beam"
-            write_image(folder / f"{name}.fits", planes[name], self._header(unit), self._history(name))
-            written.append(folder / f"{name}.fits")
+        written = write_planes(self, folder)
         write_atomic(folder / "summary.txt", f"{self}\n".encode())
         if pictures:
             write_figure(folder / "image.png", self.plot(), dpi=150)
@@ -338,27 +358,6 @@ class ImagePosterior(Printed):
             **extra,
         )
         write_atomic(path, buffer.getvalue())
-
-    def _header(self, unit: str) -> Cards:
-        about, n_stokes = self.about, self.samples.shape[1]
-        axes = celestial_axes(self.field.centre, self.field.cell, self.field.size)
-        axes += [
-            FitsAxis("FREQ", about["freq"], about["bandwidth"] or 1.0, 1.0, "Hz"),
-            stokes_axis(_STOKES[:n_stokes]),
-        ]
-        keys = ("freq_frame", "field", "telescope", "date")
-        cards = image_cards(axes, unit=unit, **{key: str(about[key]) for key in keys})
-        if self.beam is not None and unit == "Jy/beam":
-            cards |= {"BMAJ": float(np.rad2deg(self.beam.major)), "BMIN": float(np.rad2deg(self.beam.minor))}
-            cards["BPA"] = float(np.rad2deg(self.beam.pa))
-        return cards
-
-    def _history(self, what: str) -> list[str]:
-        return [
-            f"biro {__version__}: {what} of the image {self.name}, prior {self.prior}",
-            f"from {self.about['origin']}",
-            f"chi2/2N {self.total_chi2:.6g}, noise factor {self.noise:.6g}",
-        ]
 
 
 def read_result(run: str | os.PathLike[str]) -> ImagePosterior:

@@ -19,10 +19,10 @@ from biro.files.json_value import JsonValue
 from biro.image_posterior.fast_map import fit_map, with_components
 from biro.image_posterior.operator import ImageOperator, Vis, with_data
 from biro.image_posterior.parameter_facts import parameter_facts
-from biro.image_posterior.problem import CHECKPOINT, FittedImage, ImageProblem
+from biro.image_posterior.problem import CHECKPOINT, FittedImage, ImageProblem, PlanesData
 from biro.image_posterior.sampling.jax_room import double_precision, has_gpu
 from biro.image_posterior.shared_flux import remarks_on_components
-from biro.models import Fixed
+from biro.models import Fixed, Gain
 from biro.models.quantities import units
 from biro.models.quantities.prior import LogNormal, Normal, Prior
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from biro.image_posterior.sampling.chains import ChainDraws
     from biro.image_posterior.sampling.compact import CompactModel
     from biro.image_posterior.sampling.convolved_model import ConvolvedModel
-    from biro.image_posterior.sampling.sky_priors import SkyPrior
+    from biro.image_posterior.sampling.sky_priors import CorrelatedField, SkyPrior
     from biro.image_posterior.sampling.variational import Draws, Method, Settings
     from biro.image_posterior.sampling.visibility_model import VisibilityModel
 
@@ -54,6 +54,10 @@ _APPROXIMATE = (
 _TOO_SMALL = (
     "ERRORS TOO SMALL: MGVI gives errors of the power spectrum and of faint pixels that are 2 to 3 times too "
     "small"
+)
+_ANGLE_LOST = (
+    "EVPA NOT CALIBRATED: phases of both hands are fitted apart, so that all angles are off by half of the "
+    "phase between the hands of the reference antenna; turn them to a known angle"
 )
 _UNFINISHED = "{} of {} samples did not converge; errors are less reliable"
 _OF_CHAINS = 256
@@ -95,14 +99,15 @@ def fit_sampled(problem: ImageProblem) -> FittedImage:
             from biro.image_posterior.sampling.closure_fit import centred, is_adrift
 
             image = centred(image) if is_adrift(problem) else image
-        prior = _prior(problem, image)
-        model = _model(problem, prior, float(image.sum()))
+        whole = problem.of_planes
+        prior = _prior(whole, image)
+        model = _model(whole, prior, float(image.sum()))
         settings = replace(settings, method=_method(problem, model, settings.method))
         if settings.method == "hmc" and "n_samples" not in problem.options:
             settings = replace(settings, n_samples=_OF_CHAINS)
-        _tell(_plan(problem, model, settings))
-        draws = _sampled(problem, model, settings, _start(problem, model, start.operator, image))
-        return _result(problem, model, draws, settings.method, time.monotonic() - began)
+        _tell(_plan(whole, model, settings))
+        draws = _sampled(whole, model, settings, _start(problem, model, start.operator, image))
+        return _result(whole, model, draws, settings.method, time.monotonic() - began)
 
 
 def _method(problem: ImageProblem, model: AnyModel, given: Method) -> Method:
@@ -132,14 +137,19 @@ def _method(problem: ImageProblem, model: AnyModel, given: Method) -> Method:
 
 
 def _for_fast_map(problem: ImageProblem) -> ImageProblem:
-    """The problem as the fast map takes it: no options, and a flux with a normal prior."""
+    """The problem as the fast map takes it: no options, a flux with a normal prior, Stokes I."""
     if problem.closures:
         from biro.image_posterior.sampling.closure_fit import with_any_gains
 
         problem = with_any_gains(problem)
     flux, sd = _flux(problem.prior.flux)
     given = None if flux is None else Normal(flux, sd * flux, "Jy")
-    return replace(problem, options={}, prior=replace(problem.prior, flux=given))
+    prior = replace(problem.prior, flux=given, stokes="I", spectral_index=None)
+    if not problem.prior.is_polarised:
+        return replace(problem, options={}, prior=prior)
+    gains = tuple(replace(gain, feeds="common") for gain in problem.sky.gains)
+    sky = replace(problem.sky, gain=gains or None, leakage=None, feeds=None)
+    return replace(problem, options={}, prior=prior, sky=sky)
 
 
 def _settings(problem: ImageProblem) -> Settings:
@@ -166,7 +176,18 @@ def _prior(problem: ImageProblem, image: Array) -> SkyPrior:
         made.lines += (
             f"flux: the normal prior is taken as log-normal, median {flux:.3g} Jy, sd of ln {sd:.2g}",
         )
-    return made
+    return made if problem.planes is None else _with_planes(problem, problem.planes, made)
+
+
+def _with_planes(problem: ImageProblem, planes: PlanesData, intensity: CorrelatedField) -> SkyPrior:
+    """The prior of polarised brightness, of spectra, or of both."""
+    from biro.image_posterior.sampling.plane_priors import PolarisedField, SpectralField
+
+    size, prior = planes.operator.field.size, problem.prior
+    made = PolarisedField(intensity, size, prior.stokes) if prior.is_polarised else intensity
+    if planes.operator.freq is None:
+        return made
+    return SpectralField(made, size, prior.spectral_index, planes.operator.freq, planes.reference)
 
 
 def _flux(given: Any) -> tuple[float | None, float]:
@@ -198,6 +219,7 @@ def _model(problem: ImageProblem, prior: SkyPrior, flux: float) -> AnyModel:
     from biro.image_posterior.sampling.gain_model import GainModel
     from biro.image_posterior.sampling.jax_operator import UsedData
     from biro.image_posterior.sampling.noise_model import NoiseModel
+    from biro.image_posterior.sampling.planes_model import PlanesModel, PolarisedModel
     from biro.image_posterior.sampling.visibility_model import VisibilityModel
 
     sky, observation = problem.sky, problem.observation
@@ -205,12 +227,12 @@ def _model(problem: ImageProblem, prior: SkyPrior, flux: float) -> AnyModel:
         from biro.image_posterior.sampling.closure_fit import closure_model
 
         return closure_model(problem, prior)
-    used = UsedData(problem.operator.weights)
-    gains = GainModel(sky, observation, used) if sky.gains else None
+    used, is_polarised = UsedData(problem.operator.weights), problem.prior.is_polarised
+    gains = GainModel(sky, observation, used) if sky.gains and not is_polarised else None
     data: list[Vis] = problem.operator.data
     fixed: Sequence[Vis] | None = None
     components = ComponentModel(problem.free, used) if problem.free else None
-    if gains is not None or components is not None:
+    if gains is not None or is_polarised or components is not None:
         # Gains act on the components, too: the data are those that were measured.
         data = [part.vis for part in observation.partitions]
         fixed = problem.components if components is None else None
@@ -218,6 +240,13 @@ def _model(problem: ImageProblem, prior: SkyPrior, flux: float) -> AnyModel:
     if isinstance(sky.noise.factor, Prior) or sky.noise.follows_model:
         noise, scale = NoiseModel(sky.noise, observation.partition_views, used), 1.0
     operator = with_data(problem.operator, data, [weight / scale**2 for weight in problem.operator.weights])
+    n_stokes = len(problem.prior.stokes)
+    if is_polarised:
+        return PolarisedModel(operator, prior, sky, n_stokes=n_stokes, noise=noise, fixed=fixed, used=used)
+    if problem.planes is not None:
+        return PlanesModel(
+            operator, prior, n_stokes=n_stokes, gains=gains, noise=noise, fixed=fixed, used=used
+        )
     if _is_convolved(problem):
         return ConvolvedModel(operator, prior)
     modes = find_modes(operator, used, _BRIGHTER * flux)
@@ -239,7 +268,7 @@ def _is_convolved(problem: ImageProblem) -> bool:
 
     noise = problem.sky.noise
     is_fitted = bool(problem.sky.gains) or isinstance(noise.factor, Prior) or noise.follows_model
-    has_more = is_fitted or problem.free is not None or bool(problem.closures)
+    has_more = is_fitted or problem.free is not None or problem.closures or problem.planes is not None
     return sum(problem.operator.n_data) > LARGE and not has_more
 
 
@@ -317,11 +346,7 @@ def _plan(problem: ImageProblem, model: AnyModel, settings: Settings) -> str:
         step, n_array = n_state * _OF_STATE * model.seconds_of_convolution(), 4 * _ARRAYS * size**2
         numbers = n_state * (10 * model.n + n_array)
     else:
-        image = np.zeros((1, size, size))
-        model.operator.predict(image)  # compiled
-        began = time.monotonic()
-        model.operator.adjoint(model.operator.predict(image))
-        step = (time.monotonic() - began) * settings.n_pairs / 3
+        step = _seconds_of_gridder(problem) * settings.n_pairs / 3
         numbers = 10 * n_state * (model.n + 2 * model.n_data)
     memory = _BYTES * (numbers + settings.n_samples * model.n)
     minutes = settings.n_iterations * _STEPS * step / 60.0
@@ -329,6 +354,17 @@ def _plan(problem: ImageProblem, model: AnyModel, settings: Settings) -> str:
         f"{settings.method}: {model.n} numbers, {model.n_data} complex visibilities; about "
         f"{memory / 1e6:.3g} MB, at most about {minutes + 0.5:.2g} minutes"
     )
+
+
+def _seconds_of_gridder(problem: ImageProblem) -> float:
+    """Time of a prediction of all planes and its adjoint."""
+    operator, n_stokes = problem.operator, len(problem.prior.stokes)
+    planes = () if operator.freq is None else (len(operator.freq),)
+    image = np.zeros((*planes, n_stokes, operator.field.size, operator.field.size))
+    operator.adjoint(operator.predict(image), n_stokes=n_stokes)  # compiled
+    began = time.monotonic()
+    operator.adjoint(operator.predict(image), n_stokes=n_stokes)
+    return time.monotonic() - began
 
 
 def _plan_of_chains(model: CompactModel, settings: Settings) -> str:
@@ -350,10 +386,12 @@ def _result(problem: ImageProblem, model: AnyModel, draws: Draws, method: str, s
     import jax.numpy as jnp
 
     from biro.image_posterior.sampling.chains import ChainDraws
+    from biro.image_posterior.sampling.plane_priors import SpectralField
+    from biro.image_posterior.sampling.planes_model import PlanesModel, PolarisedModel
 
     is_map = not len(draws.samples)
     states = jnp.asarray(draws.mean[None] if is_map else draws.samples)
-    images = np.asarray(jax.lax.map(model.image, states))[:, None]
+    images = np.asarray(jax.lax.map(lambda xi: model.prior.planes(xi[model.at.sky]), states))
     facts: dict[str, JsonValue] = {
         "method": method,
         "iterations": [_for_json(one) for one in getattr(draws, "blocks", draws.iterations)],
@@ -366,6 +404,10 @@ def _result(problem: ImageProblem, model: AnyModel, draws: Draws, method: str, s
     if spectrum is not None:
         spectra = jax.lax.map(lambda xi: model.prior.spectrum(xi[model.at.sky]), states)
         arrays |= {"wavenumber": model.prior.wavenumbers, "power_spectrum": np.asarray(spectra)}
+    if isinstance(model.prior, SpectralField):
+        coefficients = jax.lax.map(lambda xi: model.prior.coefficients(xi[model.at.sky]), states)
+        arrays["spectral_index"] = np.asarray(coefficients)
+        arrays["plane_freq"] = np.asarray(problem.operator.freq)
     if model.noise is not None:
         factor, fraction = jax.vmap(lambda xi: model.noise.values(xi[model.at.noise]))(states)
         facts["noise"] = {
@@ -386,12 +428,26 @@ def _result(problem: ImageProblem, model: AnyModel, draws: Draws, method: str, s
         centre = np.asarray(model.image(jnp.asarray(draws.mean)))[None]
     else:
         operator, noise = _with_noise(problem, model, draws.mean)
-    if model.gains is not None:
+    if isinstance(model, PlanesModel):
+        centre = np.asarray(jax.lax.map(model.image, states)).mean(axis=0)
+    if isinstance(model, PolarisedModel) and not model.antennas.changes_nothing:
+        centre = model.centre(draws.mean)
+        observation = problem.observation
+        operator = model.calibrated(draws.mean, [part.vis for part in observation.partitions], operator)
+        antennas, numbers = model.antennas, states[:, model.at.gains]
+        arrays["leakage"], facts["leakage"] = model.leakages(np.asarray(states))
+        n_free = _n_free(numbers)
+        if antennas.n_gain:
+            arrays["gain_coordinates"] = np.asarray(jax.vmap(antennas.coordinates)(numbers))[
+                :, : antennas.n_gain
+            ]
+            facts["gains"] = list(antennas.names[: antennas.n_gain])
+    elif model.gains is not None:
         operator = _calibrated(problem, model, draws.mean, operator)
         # Gains of the mean state go with its image: with free amplitudes the mean image has another flux.
-        centre = np.asarray(model.image(jnp.asarray(draws.mean)))[None]
-        # What the data determine of each number is what its variance has lost against the prior, 1.
-        n_free = round(float(np.sum(1.0 - np.clip(np.var(states[:, model.at.gains], axis=0), 0.0, 1.0))))
+        centre = np.asarray(model.image(jnp.asarray(draws.mean)))
+        centre = centre if isinstance(model, PlanesModel) else centre[None]
+        n_free = _n_free(states[:, model.at.gains])
         arrays["gain_coordinates"] = np.asarray(
             jax.vmap(lambda xi: model.gains.coordinates(xi[model.at.gains]))(states)
         )
@@ -426,6 +482,11 @@ def _of_chains(draws: ChainDraws) -> tuple[str, ...]:
     return (_CHAINS_DISAGREE.format(steps, draws.r_hat, R_HAT, draws.effective, N_EFFECTIVE),)
 
 
+def _n_free(numbers: Any) -> int:
+    """How many numbers the data determine: what the variance of each has lost against the prior, 1."""
+    return round(float(np.sum(1.0 - np.clip(np.var(numbers, axis=0), 0.0, 1.0))))
+
+
 def _for_json(one: Any) -> dict[str, JsonValue]:
     """Numbers of an iteration; JSON has no infinity."""
     return {key: None if value == np.inf else value for key, value in vars(one).items()}
@@ -439,8 +500,15 @@ def _remarks(problem: ImageProblem, draws: Draws, method: str) -> tuple[str, ...
         (not draws.converged, _NOT_CONVERGED.format(len(draws.iterations))),
         (draws.n_unfinished > 0, _UNFINISHED.format(draws.n_unfinished, n_samples)),
         (method == "mgvi" and has_spectrum, _TOO_SMALL),
+        (problem.prior.is_polarised and _has_own_phases(problem.sky.gains), _ANGLE_LOST),
     ]
     return tuple(text for is_given, text in given if is_given)
+
+
+def _has_own_phases(gains: Sequence[Gain]) -> bool:
+    """Whether phases of the two hands are fitted apart."""
+    apart = (gain for gain in gains if gain.feeds != "common")
+    return any(gain.phase is not None or gain.ratio_phase is not None for gain in apart)
 
 
 def _with_noise(problem: ImageProblem, model: AnyModel, mean: Array) -> tuple[ImageOperator, float | None]:

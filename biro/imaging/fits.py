@@ -205,7 +205,7 @@ def write_image(
     Parameters
     ----------
     path : Path
-    planes : float64 (n_stokes, N, N)
+    planes : float64 (n_stokes, N, N), or with all axes of the header
     cards : mapping of str to str or float
         Keywords and values of the header.
     history : sequence of str
@@ -218,7 +218,8 @@ def write_image(
     """
     from astropy.io import fits
 
-    hdu = fits.PrimaryHDU(planes[:, None].astype(np.float32))
+    whole = planes[:, None] if planes.ndim == 3 else planes
+    hdu = fits.PrimaryHDU(whole.astype(np.float32))
     hdu.header.extend(made_header(cards, history))
     buffer = io.BytesIO()
     hdu.writeto(buffer)

@@ -56,7 +56,7 @@ def choose_nodes(
             break
         nodes = _chebyshev(low, high, n)
         if _is_accurate(function, freq, nodes, accuracy):
-            return [FrequencyNodes(channels, nodes, _lagrange(freq, nodes))]
+            return [FrequencyNodes(channels, nodes, lagrange(freq, nodes))]
     return [
         FrequencyNodes(channels[i : i + 1], freq[i : i + 1], np.ones((1, 1))) for i in range(len(channels))
     ]
@@ -68,7 +68,7 @@ def _is_accurate(function: Callable[[float], Array], freq: Array, nodes: Array, 
     at = np.unique(np.linspace(0, len(freq) - 1, 2 * len(nodes) + 3).round().astype(int))
     tested = np.unique(freq[order[at]])
     values = [function(float(node)) for node in nodes]
-    for nu, row in zip(tested, _lagrange(tested, nodes), strict=True):
+    for nu, row in zip(tested, lagrange(tested, nodes), strict=True):
         exact = function(float(nu))
         interpolated = sum(a * value for a, value in zip(row, values, strict=True))
         if np.abs(exact - interpolated).sum() > accuracy * np.abs(exact).sum():
@@ -82,7 +82,7 @@ def _chebyshev(low: float, high: float, n: int) -> Array:
     return np.asarray(0.5 * (low + high) + 0.5 * (high - low) * turn, dtype=np.float64)
 
 
-def _lagrange(freq: Array, nodes: Array) -> Array:
+def lagrange(freq: Array, nodes: Array) -> Array:
     """Lagrange's basis polynomials of the nodes at some frequencies, float64 (n_freq, n_node)."""
     out = np.ones((len(freq), len(nodes)))
     for k in range(len(nodes)):

@@ -8,10 +8,13 @@ from typing import ClassVar, get_args
 from biro.models.choices import ImagePriorName, Regularisation
 from biro.models.components.source import check_name
 from biro.models.errors import ModelError
-from biro.models.quantities.parameter import Fixed, QuantityLike, quantity, read_entry
-from biro.models.quantities.prior import Prior
+from biro.models.quantities.parameter import Fixed, QuantityLike, quantity, read_entry, series
+from biro.models.quantities.prior import Normal, Prior
 from biro.models.quantities.strict import Entry, did_you_mean, short_repr, strict
-from biro.models.quantities.units import ANGLE, FLUX
+from biro.models.quantities.units import ANGLE, FLUX, NUMBER
+
+STOKES = ("I", "IQU", "IQUV")
+"""Stokes parameters that an image may have."""
 
 
 @strict
@@ -35,6 +38,13 @@ class ImagePrior:
     regularisation : "starlet", "entropy" or "tv"
         For "smooth" alone: what images are preferred among those that fit; see
         `biro.image_posterior.smooth`.
+    stokes : "I", "IQU" or "IQUV", default "I"
+        For "correlated-field" alone: what the image has. "IQU" takes Stokes V as 0. Polarised brightness is
+        at most I by construction.
+    spectral_index : number or normal prior, or a list of them, optional
+        For "correlated-field" alone: a0, a1, ... of I(nu) = I(nu0) (nu/nu0)^(a0 + a1 ln(nu/nu0) + ...), all
+        Stokes parameters alike. A number holds for all pixels. A prior makes a correlated field, of the mean
+        and standard deviation of the prior. Without it brightness is equal at all frequencies.
     """
 
     label: ClassVar[str] = "image"
@@ -46,6 +56,8 @@ class ImagePrior:
     cell: QuantityLike = None
     flux: QuantityLike = None
     regularisation: str = "starlet"
+    stokes: str = "I"
+    spectral_index: Entry = None
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -72,6 +84,24 @@ class ImagePrior:
         if None not in (self.size, self.field, self.cell):
             raise ModelError("size, field, cell: two of them determine the third; leave one out")
         self._read_flux()
+        if self.stokes not in STOKES:
+            raise ModelError(
+                f"stokes: one of {', '.join(STOKES)}, found {short_repr(self.stokes)}"
+                f"{did_you_mean(self.stokes, STOKES)}"
+            )
+        if self.spectral_index is not None:
+            object.__setattr__(
+                self, "spectral_index", read_entry("spectral_index", _exponents, self.spectral_index)
+            )
+        for key, is_default in (
+            ("stokes", not self.is_polarised),
+            ("spectral_index", self.spectral_index is None),
+        ):
+            if not is_default and self.prior != "correlated-field":
+                raise ModelError(
+                    f'{key}: needs prior = "correlated-field", found prior = "{self.prior}"; change it, '
+                    f"or leave {key} out"
+                )
 
     def _read_flux(self) -> None:
         if self.flux is None:
@@ -85,3 +115,23 @@ class ImagePrior:
     def is_sampled(self) -> bool:
         """Whether the result has samples."""
         return self.prior != "smooth"
+
+    @property
+    def is_polarised(self) -> bool:
+        """Whether the image has more than Stokes I."""
+        return self.stokes != "I"
+
+
+def _exponents(value: Entry) -> tuple[Fixed | Normal, ...]:
+    """Numbers and normal priors of the coefficients of a spectrum.
+
+    Raises
+    ------
+    ModelError
+        Another prior, or a tie.
+    """
+    found = series(value, NUMBER)
+    for one in found:
+        if not isinstance(one, Fixed | Normal):
+            raise ModelError(f"expected numbers or normal priors, found {short_repr(value)}")
+    return tuple(one for one in found if isinstance(one, Fixed | Normal))

@@ -56,8 +56,10 @@ def to_toml(model: SkyDescription, *, centre: Centre | None = None, python_as_co
     for image in model.images:
         emit.image(image)
     for fitted in model.image_priors:
-        is_default = fitted.regularisation == type(fitted).regularisation
-        emit.table("[[image]]", _entries(fitted, ("regularisation",) if is_default else ()))
+        default = [
+            key for key in ("regularisation", "stokes") if getattr(fitted, key) == getattr(type(fitted), key)
+        ]
+        emit.table("[[image]]", _entries(fitted, tuple(default)))
     if model.beam is not None:
         emit.beam(model.beam)
     if model.pointing is not None:

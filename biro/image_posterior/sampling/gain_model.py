@@ -158,10 +158,10 @@ def _fill(x: Array, own: PartitionGains, part: Partition, product: NDArray[np.co
                 term = next((term for term in plain if term.is_phase == is_phase), None)
                 if term is None or not good.any():
                     continue
-                place = term.coordinate[time, :, chan, 0]
-                found = (_phases if is_phase else _log_amplitudes)(*pairs, values[good], place)
-                known = (place >= 0) & np.isfinite(found)
-                x[place[known]] = found[known]
+                for place in np.unique(term.coordinate[time, :, chan].T, axis=0):  # of each feed
+                    found = (_phases if is_phase else _log_amplitudes)(*pairs, values[good], place)
+                    known = (place >= 0) & np.isfinite(found)
+                    x[place[known]] = found[known]
 
 
 def _log_amplitudes(first: Places, second: Places, values: Any, place: Places) -> Array:

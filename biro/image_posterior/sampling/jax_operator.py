@@ -59,8 +59,12 @@ def real_parts(vis: NDArray[Any]) -> Array:
     return np.stack([vis.real, vis.imag]).astype(np.float64)
 
 
-def visibility_function(operator: ImageOperator, used: UsedData) -> Callable[[Any], Any]:
+def visibility_function(
+    operator: ImageOperator, used: UsedData, n_stokes: int | None = None
+) -> Callable[[Any], Any]:
     """R as a function of JAX: an image (N, N) in Jy/pixel to real and imaginary parts (2, n), in Jy.
+
+    With `n_stokes` images are (n_stokes, N, N), or (n_freq, n_stokes, N, N) where the operator has planes.
 
     It works under jit, vmap, grad and jvp. A batch is one call, within which the gridder runs image by image.
     Real and imaginary parts are apart, so that the transpose is the adjoint of the real inner product.
@@ -69,22 +73,29 @@ def visibility_function(operator: ImageOperator, used: UsedData) -> Callable[[An
     ----------
     operator : ImageOperator
     used : UsedData
+    n_stokes : 1, 3 or 4, optional
 
     Returns
     -------
     function
     """
-    size, n = operator.field.size, used.n
+    n_freq = () if operator.freq is None else (len(operator.freq),)
+    planes = (*n_freq, n_stokes or 1, operator.field.size, operator.field.size)
+    shape = planes[1:] if n_stokes is None else planes
 
     def predict(image: Array) -> Array:
-        return real_parts(used.taken(operator.predict(image[None])))
+        return real_parts(used.taken(operator.predict(image.reshape(planes))))
 
     def adjoint(parts: Array) -> Array:
-        return np.asarray(operator.adjoint(used.put(parts[0] + 1j * parts[1]))[0])
+        vis = used.put(parts[0] + 1j * parts[1])
+        return operator.adjoint(vis, n_stokes=n_stokes or 1).reshape(shape)
 
-    of_image, of_parts = _shape_rule((2, n)), _shape_rule((size, size))
     call = jaxbind.get_linear_call(
-        _batched(predict, 2), _batched(adjoint, 2), of_image, of_parts, func_can_batch=True
+        _batched(predict, len(shape)),
+        _batched(adjoint, 2),
+        _shape_rule((2, used.n)),
+        _shape_rule(shape),
+        func_can_batch=True,
     )
     return lambda image: call(image)[0]
 

@@ -48,7 +48,13 @@ class SkyPrior(Protocol):
     is_hyper: NDArray[np.bool_]
 
     def image(self, xi: Any) -> Any:
-        """Brightness (N, N), Jy/pixel, of numbers (n,)."""
+        """What the operator predicts, of numbers (n,): (N, N), (n_stokes, N, N) or (n_freq, n_stokes, N, N).
+
+        Unit: Jy/pixel.
+        """
+
+    def planes(self, xi: Any) -> Any:
+        """Stokes parameters at the reference frequency, (n_stokes, N, N), Jy/pixel."""
 
     def spectrum(self, xi: Any) -> Any | None:
         """Power spectrum of ln I at `wavenumbers`; None where the prior has none."""
@@ -80,6 +86,29 @@ class FieldNumbers:
     flexibility: tuple[float, float] | None = (0.5, 0.3)
 
 
+def field_maker(size: int, numbers: FieldNumbers, offset: Any) -> Any:
+    """The maker of nifty of a correlated field of size x size pixels.
+
+    Parameters
+    ----------
+    size : int
+    numbers : FieldNumbers
+    offset : (float, float) or function
+        Log-normal prior of the standard deviation of the mean of the field, or a function that gives it.
+    """
+    maker = jft.CorrelatedFieldMaker("")
+    maker.set_amplitude_total_offset(0.0, offset)
+    maker.add_fluctuations(
+        (size, size),
+        1.0 / size,
+        fluctuations=numbers.fluctuations,
+        loglogavgslope=numbers.slope,
+        flexibility=numbers.flexibility,
+        non_parametric_kind="power",
+    )
+    return maker
+
+
 class CorrelatedField:
     """Log-normal field of a total flux: I = F exp(s) / sum of exp(s), F = F0 exp(sd xi).
 
@@ -109,16 +138,7 @@ class CorrelatedField:
         self, size: int, flux: float, flux_sd: float = FLUX_SD, numbers: FieldNumbers | None = None
     ) -> None:
         numbers = numbers or FieldNumbers()
-        maker = jft.CorrelatedFieldMaker("")
-        maker.set_amplitude_total_offset(0.0, lambda _: 1.0)  # the flux has its own number
-        maker.add_fluctuations(
-            (size, size),
-            1.0 / size,
-            fluctuations=numbers.fluctuations,
-            loglogavgslope=numbers.slope,
-            flexibility=numbers.flexibility,
-            non_parametric_kind="power",
-        )
+        maker = field_maker(size, numbers, lambda _: 1.0)  # the flux has its own number
         self._field = maker.finalize()
         zeros = {key: jnp.zeros(item.shape) for key, item in self._field.domain.items()}
         flat, self._unravel = ravel_pytree(zeros)
@@ -136,8 +156,19 @@ class CorrelatedField:
 
     def image(self, xi: Any) -> Any:
         """Brightness (N, N), Jy/pixel."""
-        field = self._field(self._unravel(xi[1:]))
-        shape = jnp.exp(field - field.max())
+        return self.normalised(xi, self.log_shape(xi))
+
+    def planes(self, xi: Any) -> Any:
+        """Brightness (1, N, N), Jy/pixel."""
+        return self.image(xi)[None]
+
+    def log_shape(self, xi: Any) -> Any:
+        """s, (N, N)."""
+        return self._field(self._unravel(xi[1:]))
+
+    def normalised(self, xi: Any, log_shape: Any) -> Any:
+        """F exp(s) / sum of exp(s) for a given s, (N, N), Jy/pixel."""
+        shape = jnp.exp(log_shape - log_shape.max())
         return jnp.exp(self._log_flux + self._flux_sd * xi[0]) * shape / shape.sum()
 
     def spectrum(self, xi: Any) -> Any:
@@ -192,6 +223,10 @@ class Pixels:
     def image(self, xi: Any) -> Any:
         """Brightness (N, N), Jy/pixel: the quantile of the cumulative probability exp(-q / I)."""
         return (self._scale / -_log_cumulative(xi)).reshape(self._size, self._size)
+
+    def planes(self, xi: Any) -> Any:
+        """Brightness (1, N, N), Jy/pixel."""
+        return self.image(xi)[None]
 
     def spectrum(self, xi: Any) -> None:
         """Independent pixels have no spectrum."""
