@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,12 @@ import numpy as np
 from biro.display.arguments import OBSERVATION, SKY, takes
 from biro.display.progress import showing
 from biro.errors import InputError
-from biro.files.atomic import write_atomic
 from biro.image_posterior.field import choose_field
 from biro.image_posterior.operator import ImageOperator, Vis, source_outside
 from biro.image_posterior.problem import CHECKPOINT, FittedImage, ImageProblem
-from biro.image_posterior.result import FILE, MISFIT, MODEL, ImagePosterior
+from biro.image_posterior.products import CALIBRATED, write_calibrated
+from biro.image_posterior.result import FILE, MISFIT, ImagePosterior
+from biro.image_posterior.run import image_run
 from biro.imaging.imager import first_date, origin_of
 from biro.imaging.psf import fit_beam
 from biro.models import Fixed, ImagePrior, SkyModel
@@ -50,6 +51,7 @@ def fit_image(
     memory_limit: int | str | None = None,
     progress: bool = True,
     pictures: bool = True,
+    facts: Mapping[str, object] | None = None,
     **options: Any,
 ) -> ImagePosterior:
     """Fit the image of a model that has a prior, `ImagePrior`, to an observation.
@@ -72,7 +74,9 @@ def fit_image(
     progress : bool
         Show a bar on stderr of what takes longer than two seconds.
     pictures : bool
-        Draw image.png into the folder.
+        Draw pictures into the folder.
+    facts : mapping, optional
+        More to be written into `run.json`.
     **options
         Of the engine: for "smooth" strength (a number above 0) and n_cycle (of self-calibration, from 1).
 
@@ -96,16 +100,20 @@ def fit_image(
     if folder is not None and (folder / FILE).exists() and not (folder / CHECKPOINT).exists():
         raise InputError(f"{folder}: has an image already; choose another directory")
     warn_of_reading(observation)
-    with showing(progress):
-        problem = _problem(observation, sky, prior, backend, memory_limit)
+    whole = observation.whole("an image that is fitted")
+    with showing(progress), image_run(folder, whole, sky, seed, options, facts or {}) as run:
+        problem = _problem(whole, sky, prior, backend, memory_limit)
         problem = replace(problem, seed=seed, progress=progress, run_dir=folder, options=options)
-        made = _result(problem, _with_remarks(problem, _engine(problem)))
-    if folder is not None:
-        # A result that had not converged is replaced by that of the run which went on.
-        made.save(folder, overwrite=True, pictures=pictures)
-        write_atomic(folder / MODEL, sky.to_toml().encode())
-        if made.facts.get("converged", True):
-            (folder / CHECKPOINT).unlink(missing_ok=True)
+        fitted = _with_remarks(problem, _engine(problem))
+        made = _result(problem, fitted)
+        if folder is not None and run is not None:
+            # A result that had not converged is replaced by that of the run which went on.
+            made.save(folder, overwrite=True, pictures=pictures)
+            if sky.gains:
+                write_calibrated(folder / CALIBRATED, problem, fitted)
+            if made.facts.get("converged", True):
+                (folder / CHECKPOINT).unlink(missing_ok=True)
+            run.finish()
     return made
 
 

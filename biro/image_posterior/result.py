@@ -22,6 +22,7 @@ from biro.files.atomic import write_atomic, write_figure
 from biro.files.json_value import JsonValue
 from biro.files.npz import read_npz, reading
 from biro.image_posterior.field import ImageField
+from biro.image_posterior.products import write_samples, write_spectrum
 from biro.image_posterior.region import Region, RegionFlux, parse_region
 from biro.imaging.fits import write_image
 from biro.imaging.fits_header import Cards, FitsAxis, celestial_axes, image_cards, stokes_axis
@@ -31,10 +32,12 @@ from biro.models import ImageModel
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from biro.image_posterior.profile import Profile
+
 Array = NDArray[np.float64]
-FILE, MODEL = "image.npz", "model.toml"
-"""Where a run directory has the result, and the model that was fitted."""
-FITS_FILES = ("mean", "sd", "restored", "residual")
+FILE = "image.npz"
+"""Where a run directory has the result."""
+FITS_FILES = ("mean", "median", "sd", "restored", "residual")
 _VERSION = 1
 _STOKES = "IQUV"
 MISFIT = 1.2
@@ -247,36 +250,41 @@ class ImagePosterior(Printed):
             "facts": dict(self.facts),
         }
 
+    def profile(self, line: str | Region) -> Profile:
+        """Brightness of Stokes I along a line, with the band in which the samples lie.
+
+        Parameters
+        ----------
+        line : str or Region
+            Such as "offset; line(0 mas, 0 mas, 5 mas, 2 mas)"; see `parse_region`.
+
+        Raises
+        ------
+        InputError
+            A line that is not understood, or leaves the image.
+        """
+        from biro.image_posterior.profile import profile_of
+
+        shape = parse_region(line) if isinstance(line, str) else line
+        return profile_of(self.samples[:, 0], self.field, shape, is_map=self.is_map, remarks=self.remarks)
+
     def plot(self) -> Figure:
-        """The mean image, its standard deviation where there are samples, and the residual image."""
-        from biro.imaging.pictures import Panel, draw_panels
+        """The image with its significance, its standard deviation if there are samples, and the residual."""
+        from biro.image_posterior.pictures import draw_image
 
-        def panel(plane: Array, title: str, *, is_residual: bool = False) -> Panel:
-            top = float(np.abs(plane).max()) or 1.0
-            rms = float(plane.std()) if is_residual else top / 100.0
-            return Panel(plane, self.field.cell, self.beam, rms, title, is_residual=is_residual)
-
-        per_beam = self._pixels_per_beam()
-        row = [panel(self.mean[0] * per_beam, f"{'most probable' if self.is_map else 'mean'} image")]
-        if not self.is_map:
-            row.append(panel(self.sd[0] * per_beam, "standard deviation"))
-        row.append(panel(self.residual[0], "residual", is_residual=True))
-        return draw_panels([row])
-
-    def _pixels_per_beam(self) -> float:
-        """Pixels per beam, by which brightness in Jy/pixel is that in Jy/beam; 1 without a beam."""
-        return 1.0 if self.beam is None else self.beam.area / self.field.cell**2
+        return draw_image(self)
 
     def save(
         self, run: str | os.PathLike[str], *, overwrite: bool = False, pictures: bool = True
     ) -> list[Path]:
-        """Write the result into a folder: image.npz, FITS files, summary.txt and image.png.
+        """Write the result into a folder: image.npz, FITS files, tables, summary.txt and pictures.
 
         Returns
         -------
         list of Path
-            mean.fits, sd.fits (with samples), restored.fits (with a beam) and residual.fits are Jy/pixel,
-            Jy/pixel, Jy/beam and Jy/beam.
+            mean.fits, with samples median.fits, sd.fits and samples.fits (a cube), in Jy/pixel;
+            restored.fits (with a beam) and residual.fits in Jy/beam; the power spectrum of ln I, where the
+            prior has one, as power_spectrum.csv and .png; image.png, summary.txt and image.npz.
 
         Raises
         ------
@@ -288,13 +296,18 @@ class ImagePosterior(Printed):
             raise InputError(f"{folder}: has an image already; choose another directory or give --overwrite")
         folder.mkdir(parents=True, exist_ok=True)
         planes = {"mean": self.mean, "residual": self.residual}
-        planes |= {} if self.is_map else {"sd": self.sd}
+        planes |= {} if self.is_map else {"sd": self.sd, "median": self.median}
         planes |= {} if self.beam is None else {"restored": self.restored()}
         written = []
         for name in (name for name in FITS_FILES if name in planes):
-            unit = "Jy/pixel" if name in ("mean", "sd") else "Jy/beam"
+            unit = "Jy/beam" if name in ("restored", "residual") else "Jy/pixel"
             write_image(folder / f"{name}.fits", planes[name], self._header(unit), self._history(name))
             written.append(folder / f"{name}.fits")
+        if not self.is_map:
+            cards, history = self._header("Jy/pixel"), self._history("samples")
+            write_samples(folder / "samples.fits", self, cards, history)
+            written.append(folder / "samples.fits")
+        written += write_spectrum(folder, self, pictures=pictures)
         write_atomic(folder / "summary.txt", f"{self}\n".encode())
         if pictures:
             write_figure(folder / "image.png", self.plot(), dpi=150)
