@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -33,6 +34,7 @@ def require_packages() -> None:
 def double_precision() -> Iterator[None]:
     """JAX with float64 on the CPU within the block; the settings of the process stay as they are."""
     require_packages()
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # biro's kernels share the GPU
     import jax
     from nifty.re import logger
 
