@@ -21,6 +21,7 @@ from biro.image_posterior.problem import CHECKPOINT, FittedImage, ImageProblem
 from biro.image_posterior.products import CALIBRATED, write_calibrated
 from biro.image_posterior.result import FILE, MISFIT, ImagePosterior
 from biro.image_posterior.run import image_run
+from biro.image_posterior.short_baselines import at_one_place
 from biro.imaging.imager import first_date, origin_of
 from biro.imaging.psf import fit_beam
 from biro.models import Fixed, ImagePrior, SkyModel
@@ -293,7 +294,9 @@ def _result(problem: ImageProblem, fitted: FittedImage) -> ImagePosterior:
     remarks = [*fitted.remarks]
     outside = source_outside(operator, residuals, noise) if reduced > MISFIT else None
     if reduced > MISFIT:
-        remarks.insert(0, _misfit(reduced, outside, bool(problem.sky.gains)))
+        remarks.insert(
+            0, _misfit(reduced, outside, bool(problem.sky.gains), at_one_place(problem.observation))
+        )
     remarks += [outside] if outside else []
     frequencies = np.concatenate([part.chan_freq for part in parts])
     low = min(float((part.chan_freq - 0.5 * part.chan_width).min()) for part in parts)
@@ -326,11 +329,13 @@ def _result(problem: ImageProblem, fitted: FittedImage) -> ImagePosterior:
     )
 
 
-def _misfit(reduced: float, outside: str | None, has_gains: bool) -> str:
-    """The line of an image that does not fit."""
+def _misfit(reduced: float, outside: str | None, has_gains: bool, near: str) -> str:
+    """The line of an image that does not fit; `near` is about baselines of antennas at one place."""
     line = f"THE IMAGE DOES NOT FIT: chi2/dof is {reduced:.3g}, 1 is expected"
     if outside:
         return f"{line}; another line says why"
+    if near:
+        return f"{line}. {near}"
     if has_gains:
         return (
             f"{line}. The gains of [gain] do not explain it: shorten `per`, add amplitude or phase, state "

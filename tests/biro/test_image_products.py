@@ -23,6 +23,7 @@ from biro.image_posterior.operator import ImageOperator
 from biro.image_posterior.products import CALIBRATED
 from biro.image_posterior.result import ImagePosterior
 from biro.image_posterior.sampling import jax_room
+from biro.image_posterior.short_baselines import at_one_place
 from biro.imaging.psf import RestoringBeam
 from biro.models import Gain, ImagePrior, Noise, PointSource, SkyModel
 from biro.observation.observation import Observation
@@ -219,6 +220,20 @@ def test_a_bright_source_outside_of_the_image_is_named_in_the_result() -> None:
     assert "Make the field larger" in second
 
 
+def test_baselines_at_one_place_are_named_where_an_image_does_not_fit() -> None:
+    data = observed()
+    (part,) = data.partitions
+    assert at_one_place(data) == ""
+    near = (part.antenna1 == 3) & (part.antenna2 == 7)
+    length = np.hypot(*part.uvw[:, :2].T)
+    shrunk = np.where(near[:, None], part.uvw * (1e-3 * length.max() / length)[:, None], part.uvw)
+    line = at_one_place(replace(data, partitions=(replace(part, uvw=shrunk),)))
+    names = data.antenna_names
+    limit = length[~near].max() * part.chan_freq[0] / 299792458.0 / 200.0
+    assert f"({names[3]}-{names[7]})" in line
+    assert f"--uv-range '{limit:.3g} lambda..'" in line
+
+
 def test_data_that_are_all_flagged_are_refused() -> None:
     data = observed()
     (part,) = data.partitions
@@ -258,6 +273,9 @@ def test_the_command_prints_and_writes_profiles(tmp_path: Path) -> None:
     assert len(found["mean"]) == len(found["band"][0]) == 11
     again = CliRunner().invoke(app, [str(word) for word in words])
     assert again.exit_code == 2
+    both = CliRunner().invoke(app, ["compare", str(tmp_path / "run"), str(tmp_path / "run")])
+    assert both.exit_code == 2
+    assert "a fitted image, which has no evidence" in both.stderr
     two = CliRunner().invoke(
         app, ["region", str(tmp_path / "run"), line, line, "-o", str(tmp_path / "q.csv")]
     )
