@@ -16,6 +16,7 @@ from biro.display.arguments import OBSERVATION, SKY, takes
 from biro.display.progress import showing
 from biro.errors import InputError
 from biro.image_posterior.field import choose_field
+from biro.image_posterior.map_checkpoint import NAME
 from biro.image_posterior.operator import ImageOperator, Vis, source_outside
 from biro.image_posterior.problem import CHECKPOINT, FittedImage, ImageProblem
 from biro.image_posterior.products import CALIBRATED, write_calibrated
@@ -113,7 +114,8 @@ def fit_image(
             if sky.gains:
                 write_calibrated(folder / CALIBRATED, problem, fitted)
             if made.facts.get("converged", True):
-                (folder / CHECKPOINT).unlink(missing_ok=True)
+                for path in (folder / CHECKPOINT, *folder.glob(NAME.format("*"))):
+                    path.unlink(missing_ok=True)
             run.finish()
     return made
 
