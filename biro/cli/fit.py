@@ -217,19 +217,16 @@ def _fit_image(
     as_json: bool,
 ) -> None:
     """Fit the image of a model that has a prior, into one run directory."""
-    from biro.errors import RunError
     from biro.image_posterior.fit import fit_image
-    from biro.image_posterior.result import FILE
     from biro.io.reading import read
     from biro.run.environment import plain_pictures
+    from biro.run.facts import observed_facts
 
-    if (run / FILE).exists() or (run / "run.json").exists():
-        raise RunError(f"{run} is the run directory of another fit; give a new directory")
     observation = read(obs, **reading)
     plain_pictures()
     made = fit_image(
         observation, sky, run_dir=run, seed=1 if seed is None else seed, gains=gains, backend=backend,
-        memory_limit=memory_limit, pictures=pictures, **options,
+        memory_limit=memory_limit, pictures=pictures, facts=observed_facts(obs, reading), **options,
     )  # fmt: skip
     if as_json:
         print_json(made.to_dict())

@@ -245,6 +245,10 @@ def watch(
     record = read_record(run)
     if record is None:
         raise InputError(f"{run}: not a run directory (no run.json); start `biro fit -o {run}` first")
+    if str(record["settings"].get("sampler")).startswith("image"):
+        raise InputError(
+            f"{run}: fits an image, which has no live plots; {run / 'log.txt'} has chi2 as it goes"
+        )
     if hasattr(os, "nice"):
         os.nice(10)  # the run comes first
     plain_pictures()
@@ -349,11 +353,17 @@ Runs = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run director
 @guard
 def compare(runs: Runs, as_json: JsonFlag = False) -> None:
     """Compare runs by evidence and Bayes factor."""
+    from biro.errors import InputError
     from biro.inference.posterior.comparison import compare as compare_posteriors
     from biro.inference.posterior.posterior import Posterior
 
     for run in runs:
         refuse_folder_of_runs(run)
+        if (run / "image.npz").exists():
+            raise InputError(
+                f"{run}: a fitted image, which has no evidence, cannot be compared with other runs. Compare "
+                "chi2/2N of images, on data that were not fitted, too"
+            )
     table = compare_posteriors({str(run): Posterior.load(run / "posterior.nc") for run in runs})
     if as_json:
         print_json(table.to_dict())

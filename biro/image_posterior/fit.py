@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,9 @@ from biro.choices import Gains
 from biro.display.arguments import OBSERVATION, SKY, takes
 from biro.display.progress import showing
 from biro.errors import InputError
-from biro.files.atomic import write_atomic
 from biro.image_posterior.components import FreeComponents
 from biro.image_posterior.field import choose_field
+from biro.image_posterior.map_checkpoint import NAME
 from biro.image_posterior.operator import ImageOperator, Vis, source_outside
 from biro.image_posterior.planes import (
     check_correlations,
@@ -27,7 +27,10 @@ from biro.image_posterior.planes import (
     with_all_correlations,
 )
 from biro.image_posterior.problem import CHECKPOINT, FittedImage, ImageProblem, PlanesData
-from biro.image_posterior.result import FILE, MISFIT, MODEL, ImagePosterior
+from biro.image_posterior.products import CALIBRATED, write_calibrated
+from biro.image_posterior.result import FILE, MISFIT, ImagePosterior
+from biro.image_posterior.run import image_run
+from biro.image_posterior.short_baselines import at_one_place
 from biro.imaging.imager import first_date, origin_of
 from biro.imaging.psf import fit_beam
 from biro.models import Fixed, ImagePrior, Noise, SkyModel
@@ -59,6 +62,7 @@ def fit_image(
     memory_limit: int | str | None = None,
     progress: bool = True,
     pictures: bool = True,
+    facts: Mapping[str, object] | None = None,
     **options: Any,
 ) -> ImagePosterior:
     """Fit the image of a model that has a prior, `ImagePrior`, to an observation.
@@ -85,7 +89,9 @@ def fit_image(
     progress : bool
         Show a bar on stderr of what takes longer than two seconds.
     pictures : bool
-        Draw image.png into the folder.
+        Draw pictures into the folder.
+    facts : mapping, optional
+        More to be written into `run.json`.
     **options
         Of the engine: for "smooth" strength (a number above 0) and n_cycle (of self-calibration, from 1).
 
@@ -109,18 +115,24 @@ def fit_image(
     if folder is not None and (folder / FILE).exists() and not (folder / CHECKPOINT).exists():
         raise InputError(f"{folder}: has an image already; choose another directory")
     warn_of_reading(observation)
-    with showing(progress):
-        problem = _problem(observation, sky, prior, backend, memory_limit)
+    whole = observation.whole("an image that is fitted")
+    run_options = {**options, **({} if gains == "sample" else {"gains": gains})}
+    with showing(progress), image_run(folder, whole, sky, seed, run_options, facts or {}) as run:
+        problem = _problem(whole, sky, prior, backend, memory_limit)
         if gains == "closures":
             problem = replace(problem, closures=True, noise=_fixed_factor(sky), noise_remark="")
         problem = replace(problem, seed=seed, progress=progress, run_dir=folder, options=options)
-        made = _result(problem, _with_remarks(problem, _engine(problem)))
-    if folder is not None:
-        # A result that had not converged is replaced by that of the run which went on.
-        made.save(folder, overwrite=True, pictures=pictures)
-        write_atomic(folder / MODEL, sky.to_toml().encode())
-        if made.facts.get("converged", True):
-            (folder / CHECKPOINT).unlink(missing_ok=True)
+        fitted = _with_remarks(problem, _engine(problem))
+        made = _result(problem, fitted)
+        if folder is not None and run is not None:
+            # A result that had not converged is replaced by that of the run which went on.
+            made.save(folder, overwrite=True, pictures=pictures)
+            if sky.gains:
+                write_calibrated(folder / CALIBRATED, problem, fitted)
+            if made.facts.get("converged", True):
+                for path in (folder / CHECKPOINT, *folder.glob(NAME.format("*"))):
+                    path.unlink(missing_ok=True)
+            run.finish()
     return made
 
 
@@ -412,6 +424,9 @@ def _misfit(problem: ImageProblem, reduced: float, outside: str | None) -> str:
     line = f"THE IMAGE DOES NOT FIT: chi2/dof is {reduced:.3g}, 1 is expected"
     if outside:
         return f"{line}; another line says why"
+    near = at_one_place(problem.observation)
+    if near:
+        return f"{line}. {near}"
     if problem.closures:
         return (
             f"{line}. Closures do not depend on gains: look for outliers (biro flag), state errors of "

@@ -17,7 +17,13 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 _STOKES = "IQUV"
-_UNITS = {"mean": "Jy/pixel", "sd": "Jy/pixel", "restored": "Jy/beam", "residual": "Jy/beam"}
+_UNITS = {
+    "mean": "Jy/pixel",
+    "median": "Jy/pixel",
+    "sd": "Jy/pixel",
+    "restored": "Jy/beam",
+    "residual": "Jy/beam",
+}
 N_CUBE = 8
 """Frequencies of cube.fits."""
 
@@ -31,7 +37,7 @@ def write_planes(image: ImagePosterior, folder: Path) -> list[Path]:
         Those that were written.
     """
     given = {"mean": image.mean, "residual": image.residual}
-    given |= {} if image.is_map else {"sd": image.sd}
+    given |= {} if image.is_map else {"sd": image.sd, "median": image.median}
     given |= {} if image.beam is None else {"restored": image.restored()}
     written = [
         _write(image, folder, name, given[name], unit) for name, unit in _UNITS.items() if name in given
@@ -40,7 +46,7 @@ def write_planes(image: ImagePosterior, folder: Path) -> list[Path]:
         written += _write_polarisation(image, folder)
     if image.has_spectrum:
         written += _write_spectra(image, folder)
-    if (image.is_polarised or image.has_spectrum) and not image.is_map:
+    if not image.is_map:
         axis = FitsAxis("SAMPLE", 1.0, 1.0, 1.0, "")
         written.append(_write(image, folder, "samples", image.samples[:, :, None], "Jy/pixel", more=axis))
     return written

@@ -38,7 +38,7 @@ class Region:
     ----------
     text : str
         What a person wrote.
-    kind : "circle", "ellipse", "box", "annulus" or "polygon"
+    kind : "circle", "ellipse", "box", "annulus", "polygon" or "line"
     """
 
     text: str
@@ -52,13 +52,26 @@ class Region:
         Raises
         ------
         InputError
-            Numbers or units that the shape does not have, or a region outside of the image.
+            Numbers or units that the shape does not have, a line, or a region outside of the image.
         """
+        if self.is_line:
+            raise InputError(
+                f"region {self.text!r} is a line, which has no area and no flux; draw its profile"
+            )
         found = self._points(field)[1:-1, 1:-1]
         share = found.reshape(field.size, FINE, field.size, FINE).mean(axis=(1, 3))
         if not share.any():
             raise InputError(f"region {self.text!r} lies outside of the image; {field}")
         return np.asarray(share, np.float64)
+
+    @property
+    def is_line(self) -> bool:
+        """Whether it is a line, along which an image has a profile."""
+        return self.kind == "line"
+
+    def ends(self, field: ImageField) -> Array:
+        """Both ends of a line, float64 (2, 2): direction cosines l and m of each."""
+        return np.array([self._place(pair, field) for pair in self._words])
 
     def is_cut(self, field: ImageField) -> bool:
         """Whether points of the region lie beyond the rim of the image."""
@@ -199,7 +212,8 @@ def parse_region(text: str) -> Region:
 
     A frame stands before a shape of DS9, as "icrs; circle(...)": "icrs" (or fk5, j2000) for directions,
     "image" for pixels that are counted from 1, and "offset" for offsets east and north of the image's centre.
-    Shapes of CASA, as "circle [[x, y], r]", have units; their pixels are counted from 0.
+    Shapes of CASA, as "circle [[x, y], r]", have units; their pixels are counted from 0. A line has two ends:
+    "line(x1, y1, x2, y2)", or "line [[x1, y1], [x2, y2]]".
 
     Raises
     ------
@@ -226,6 +240,8 @@ def _ds9(frame: str, text: str) -> _Parsed | None:
     kind, words = found.group(1).lower(), [word.strip() for word in found.group(2).split(",")]
     if kind == "polygon" and len(words) >= 6 and len(words) % 2 == 0:
         return kind, [words[i : i + 2] for i in range(0, len(words), 2)], frame
+    if kind == "line" and len(words) == 4:
+        return kind, [words[:2], words[2:]], frame
     allowed = {"circle": (3,), "ellipse": (4, 5), "box": (4, 5), "annulus": (4,)}
     if len(words) not in allowed.get(kind, ()):
         return None
@@ -245,7 +261,7 @@ def _casa(plain: str, text: str) -> _Parsed | None:
         return "polygon", pairs, "casa"
     if kind == "circle" and len(pairs) == 1 and len(after) == 1:
         return kind, [pairs[0], after], "casa"
-    if kind == "annulus" and len(pairs) == 2:
+    if kind in ("annulus", "line") and len(pairs) == 2 and not after:
         return kind, pairs, "casa"
     if kind in ("ellipse", "centerbox", "rotbox") and len(pairs) == 2 and len(after) <= 1:
         # CASA counts position angles from north through east; boxes and DS9 from the x axis.

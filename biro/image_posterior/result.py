@@ -23,7 +23,8 @@ from biro.files.npz import read_npz, reading
 from biro.image_posterior.field import ImageField
 from biro.image_posterior.parameter_facts import beside_lines, parameter_draws
 from biro.image_posterior.plane_files import write_planes
-from biro.image_posterior.polarisation import Polarisation, draw_ticks, plane_lines, polarisation_of
+from biro.image_posterior.polarisation import Polarisation, plane_lines, polarisation_of
+from biro.image_posterior.products import write_spectrum
 from biro.image_posterior.region import Region, RegionFlux, parse_region
 from biro.image_posterior.restoring import convolved_with
 from biro.imaging.psf import RestoringBeam
@@ -32,9 +33,11 @@ from biro.models import ImageModel
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from biro.image_posterior.profile import Profile
+
 Array = NDArray[np.float64]
-FILE, MODEL = "image.npz", "model.toml"
-"""Where a run directory has the result, and the model that was fitted."""
+FILE = "image.npz"
+"""Where a run directory has the result."""
 _VERSION = 1
 MISFIT = 1.2
 """Reduced chi2, over that of the noise, from which on an image does not fit."""
@@ -276,41 +279,43 @@ class ImagePosterior(Printed):
             "facts": dict(self.facts),
         }
 
+    def profile(self, line: str | Region) -> Profile:
+        """Brightness of Stokes I along a line, with the band in which the samples lie.
+
+        Parameters
+        ----------
+        line : str or Region
+            Such as "offset; line(0 mas, 0 mas, 5 mas, 2 mas)"; see `parse_region`.
+
+        Raises
+        ------
+        InputError
+            A line that is not understood, or leaves the image.
+        """
+        from biro.image_posterior.profile import profile_of
+
+        shape = parse_region(line) if isinstance(line, str) else line
+        return profile_of(self.samples[:, 0], self.field, shape, is_map=self.is_map, remarks=self.remarks)
+
     def plot(self) -> Figure:
-        """The mean image, its standard deviation where there are samples, and the residual image."""
-        from biro.imaging.pictures import Panel, draw_panels
+        """The image with its significance, its standard deviation if there are samples, and the residual."""
+        from biro.image_posterior.pictures import draw_image
 
-        def panel(plane: Array, title: str, *, is_residual: bool = False) -> Panel:
-            top = float(np.abs(plane).max()) or 1.0
-            rms = float(plane.std()) if is_residual else top / 100.0
-            return Panel(plane, self.field.cell, self.beam, rms, title, is_residual=is_residual)
-
-        per_beam = self._pixels_per_beam()
-        row = [panel(self.mean[0] * per_beam, f"{'most probable' if self.is_map else 'mean'} image")]
-        if not self.is_map:
-            row.append(panel(self.sd[0] * per_beam, "standard deviation"))
-        row.append(panel(self.residual[0], "residual", is_residual=True))
-        figure = draw_panels([row])
-        if self.is_polarised:
-            draw_ticks(figure.axes[0], self.samples, self.field)
-        return figure
-
-    def _pixels_per_beam(self) -> float:
-        """Pixels per beam, by which brightness in Jy/pixel is that in Jy/beam; 1 without a beam."""
-        return 1.0 if self.beam is None else self.beam.area / self.field.cell**2
+        return draw_image(self)
 
     def save(
         self, run: str | os.PathLike[str], *, overwrite: bool = False, pictures: bool = True
     ) -> list[Path]:
-        """Write the result into a folder: image.npz, FITS files, summary.txt and image.png.
+        """Write the result into a folder: image.npz, FITS files, tables, summary.txt and pictures.
 
         Returns
         -------
         list of Path
-            mean.fits, sd.fits (with samples), restored.fits (with a beam) and residual.fits are Jy/pixel,
-            Jy/pixel, Jy/beam and Jy/beam. A polarised image has pol_fraction.fits and evpa.fits besides, one
-            with a spectrum spectral_index.fits and cube.fits; each has its error in a file _sd.fits, and
-            samples.fits has all samples.
+            mean.fits, with samples median.fits, sd.fits and samples.fits (a cube), in Jy/pixel;
+            restored.fits (with a beam) and residual.fits in Jy/beam; the power spectrum of ln I, where the
+            prior has one, as power_spectrum.csv and .png; image.png, summary.txt and image.npz. A polarised
+            image has pol_fraction.fits and evpa.fits besides, one with a spectrum spectral_index.fits and
+            cube.fits; each has its error in a file _sd.fits.
 
         Raises
         ------
@@ -321,7 +326,7 @@ class ImagePosterior(Printed):
         if not overwrite and (folder / FILE).exists():
             raise InputError(f"{folder}: has an image already; choose another directory or give --overwrite")
         folder.mkdir(parents=True, exist_ok=True)
-        written = write_planes(self, folder)
+        written = [*write_planes(self, folder), *write_spectrum(folder, self, pictures=pictures)]
         write_atomic(folder / "summary.txt", f"{self}\n".encode())
         if pictures:
             write_figure(folder / "image.png", self.plot(), dpi=150)

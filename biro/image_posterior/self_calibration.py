@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from numbers import Integral, Real
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -15,6 +16,7 @@ from scipy.ndimage import gaussian_filter
 from biro.calibration.solving import gains_of_model
 from biro.display.formatting import check_names
 from biro.errors import InputError
+from biro.image_posterior.map_checkpoint import NAME
 from biro.image_posterior.operator import ImageOperator, Vis, with_data
 from biro.image_posterior.problem import FittedImage, ImageProblem
 from biro.image_posterior.regularisers import Starlet
@@ -65,7 +67,7 @@ def fit_smooth(problem: ImageProblem) -> FittedImage:
     shared: dict[str, Any] = {"noise": problem.noise, "flux": flux, "strength": options.get("strength")}
     shared["show"] = problem.progress
     name = _regularisation(problem)
-    made = smooth_map(problem.operator, name, **shared)
+    made = smooth_map(problem.operator, name, checkpoint=_checkpoint(problem, 0), **shared)
     problem, made, shared = _with_less_noise(problem, made, shared)
     operator = _with_systematic(problem, made.image)
     if operator is not problem.operator and not problem.sky.gains:
@@ -73,6 +75,11 @@ def fit_smooth(problem: ImageProblem) -> FittedImage:
     if problem.sky.gains:
         return _self_calibrated(problem, made, shared, options["n_cycle"])
     return _fitted(problem, made, operator, {})
+
+
+def _checkpoint(problem: ImageProblem, i: int) -> Path | None:
+    """Where the state of the i-th map of data as measured goes."""
+    return None if problem.run_dir is None else problem.run_dir / NAME.format(i)
 
 
 def _options(problem: ImageProblem) -> dict[str, Any]:
@@ -160,14 +167,16 @@ def _with_less_noise(
     if isinstance(problem.sky.noise.factor, Fixed):
         return problem, made, shared
     n = 2 * sum(problem.operator.n_data)
-    for _ in range(N_NOISE):
+    for i in range(N_NOISE):
         n_used = int(np.count_nonzero(made.variables)) if isinstance(made.regulariser, Starlet) else 0
         ratio = float(np.sqrt(made.chi2[-1] / (n - min(n_used, n // 2))))
         if ratio > LESS:
             break
         problem = replace(problem, noise=problem.noise * ratio)
         shared = shared | {"noise": problem.noise}
-        made = smooth_map(problem.operator, _regularisation(problem), **shared)
+        made = smooth_map(
+            problem.operator, _regularisation(problem), checkpoint=_checkpoint(problem, i + 1), **shared
+        )
     return problem, made, shared
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,7 @@ from scipy.fft import irfft2, rfft2
 from scipy.optimize import minimize
 
 from biro.display.progress import bar
+from biro.image_posterior.map_checkpoint import MapState, read_state
 from biro.image_posterior.operator import ImageOperator
 from biro.image_posterior.regularisers import Regulariser, make_regulariser
 from biro.models.choices import Regularisation
@@ -137,6 +139,7 @@ def smooth_map(
     start: SmoothMap | None = None,
     n_cycle: int = MAX_CYCLES,
     show: bool = True,
+    checkpoint: Path | None = None,
 ) -> SmoothMap:
     """The most probable image of the data of an operator, Stokes I.
 
@@ -160,6 +163,9 @@ def smooth_map(
         Major cycles at most.
     show : bool
         Show a bar with chi2 of each cycle.
+    checkpoint : Path, optional
+        A file that each cycle replaces; where it exists, the cycles go on from it to the same bits. It must
+        be of the same data and options.
     """
     minor = _Minor(operator, noise, flux)
     data = _Exact(operator, noise)
@@ -178,28 +184,47 @@ def smooth_map(
         first = strength or regulariser.strongest
         x = regulariser.image(z)
         half, gradient = data.at(x)
-    best, history, chosen = (np.inf, z), [], strength
+    found = read_state(checkpoint, z.size)
+    state = found or MapState(z, z, np.inf, [], strength)
+    if found is not None:
+        log.info("going on after cycle %d of %s", len(state.history), checkpoint)
+        state.z = state.z.reshape(z.shape)
+        x = regulariser.image(state.z)
+        half, gradient = data.at(x)
     with bar("fitting an image", "cycles", total=n_cycle, show=show) as shown:
-        for cycle in range(n_cycle):
+        while len(state.history) < n_cycle and not state.is_done:
             minor.at(x, half, gradient)
-            if cycle:
-                z = minor.minimise(regulariser, z, float(chosen or 0.0), N_ITERATION)
+            if state.history:
+                state.z = minor.minimise(regulariser, state.z, float(state.strength or 0.0), N_ITERATION)
             else:
-                z, chosen = _falling(minor, regulariser, z, data.n, first, strength)
-            x = regulariser.image(z)
+                state.z, state.strength = _falling(minor, regulariser, state.z, data.n, first, strength)
+            x = regulariser.image(state.z)
             half, gradient = data.at(x)
-            history.append(2.0 * half)
+            _judge(state, half, data.n)
             shown.set_postfix_str(f"chi2/2N {half / data.n:.4g}", refresh=False)
             shown.update(1)
-            log.info("cycle %d: chi2/2N %.5g, strength %.4g", cycle + 1, half / data.n, chosen)
-            fell = best[0] - half
-            if fell > 0.0:
-                best = half, z
-            if fell < max(ENOUGH * np.sqrt(data.n), LITTLE * half):
-                break
-    image = regulariser.image(best[1])
-    reached = best[0] <= (1.0 + NEAR) * data.n + 3.0 * np.sqrt(data.n)
-    return SmoothMap(image, tuple(history), float(chosen or 0.0), bool(reached), best[1], regulariser)
+            if checkpoint is not None:
+                state.write(checkpoint)
+    best = state.best_z.reshape(z.shape)
+    reached = state.best <= (1.0 + NEAR) * data.n + 3.0 * np.sqrt(data.n)
+    return SmoothMap(
+        regulariser.image(best),
+        tuple(state.history),
+        float(state.strength or 0.0),
+        bool(reached),
+        best,
+        regulariser,
+    )
+
+
+def _judge(state: MapState, half: float, n: int) -> None:
+    """Add a cycle with its chi2/2 to the state, and judge whether it was the last."""
+    state.history.append(2.0 * half)
+    log.info("cycle %d: chi2/2N %.5g, strength %.4g", len(state.history), half / n, state.strength)
+    fell = state.best - half
+    if fell > 0.0:
+        state.best, state.best_z = half, state.z
+    state.is_done = fell < max(ENOUGH * np.sqrt(n), LITTLE * half)
 
 
 class _Exact:

@@ -27,6 +27,8 @@ _MARKS = {MAP: "#8cffd2", DIVERGING: "#00664a"}
 """Colour of the crosses at sources by colour map: pale green on dark, dark green on white."""
 FIRST_LEVEL = 5.0
 """The lowest contour, in rms; each is twice the one before, and as many are below zero, dashed."""
+SIGNIFICANT = 3.0
+"""The lowest contour of a significance, in standard deviations."""
 MARGIN = 6.0
 """Major axes of the beam about what a window shows."""
 _MOST_LEVELS = 10
@@ -62,6 +64,10 @@ class Panel:
         The part that is shown; None is the whole plane.
     is_residual : bool
         Colours are then symmetric about 0.
+    per : str
+        What brightness is per, in the label of the colour bar.
+    contoured : float64 (N, N) or None
+        What contours are drawn of in place of the brightness, at 3, 6, 12, ...: a significance.
     """
 
     plane: NDArray[np.float64]
@@ -73,6 +79,8 @@ class Panel:
     is_residual: bool = False
     sources: Sequence[tuple[float, float]] = ()
     sidelobe: float = 0.0
+    per: str = "beam"
+    contoured: NDArray[np.float64] | None = None
 
     @property
     def view(self) -> SkyWindow:
@@ -282,7 +290,7 @@ def _draw(ax: Axes, panel: Panel, norm: Normalize, unit: Unit, rms: float, *, ha
     ax.set_xlabel(f"east offset [{name}]")
     ax.set_ylabel(f"north offset [{name}]")
     if has_bar:
-        _add_colour_bar(drawn, unit)
+        _add_colour_bar(drawn, unit, panel.per)
 
 
 def _for_display(panel: Panel, scale: float) -> tuple[NDArray[np.float64], tuple[float, float, float, float]]:
@@ -310,11 +318,13 @@ def thinned(plane: NDArray[np.float64], step: int) -> NDArray[np.float64]:
 
 
 def _draw_contours(ax: Axes, panel: Panel, rms: float, scale: float, colour: str) -> None:
-    """Contours of what is shown, of which there are none where all is below five rms."""
-    peak = float(np.abs(panel.shown).max())
-    if not 0.0 < FIRST_LEVEL * rms < peak or not 4 <= max(panel.shown.shape) <= _MOST_PIXELS:
+    """Contours of what is shown, of which there are none where all is below the first level."""
+    plane = panel.plane if panel.contoured is None else panel.contoured
+    first = FIRST_LEVEL * rms if panel.contoured is None else SIGNIFICANT
+    peak = float(np.abs(plane[panel._slices()]).max())
+    if not 0.0 < first < peak or not 4 <= max(panel.shown.shape) <= _MOST_PIXELS:
         return
-    levels = FIRST_LEVEL * rms * 2.0 ** np.arange(_MOST_LEVELS)
+    levels = first * 2.0 ** np.arange(_MOST_LEVELS)
     while levels[-1] * 2.0 < peak:  # of a high dynamic range the highest
         levels = 2.0 * levels
     levels = levels[levels < peak]
@@ -323,7 +333,7 @@ def _draw_contours(ax: Axes, panel: Panel, rms: float, scale: float, colour: str
     east, north, half = panel.view
     x = np.flatnonzero(np.abs(-offset - east) <= half + panel.cell)
     y = np.flatnonzero(np.abs(offset - north) <= half + panel.cell)
-    part = panel.plane[y[0] : y[-1] + 1, x[0] : x[-1] + 1]
+    part = plane[y[0] : y[-1] + 1, x[0] : x[-1] + 1]
     for sign, style in ((1.0, "-"), (-1.0, "--")):
         inside = levels[(sign * part).max() > levels]
         if inside.size:
@@ -331,7 +341,7 @@ def _draw_contours(ax: Axes, panel: Panel, rms: float, scale: float, colour: str
             ax.contour(-offset[x] * scale, offset[y] * scale, sign * part, levels=inside, **lines)
 
 
-def _add_colour_bar(drawn: AxesImage, unit: Unit) -> None:
+def _add_colour_bar(drawn: AxesImage, unit: Unit, per: str) -> None:
     """The colour bar of a panel, with ticks at both ends, at 0, and where the linear range ends."""
     norm, ax = drawn.norm, drawn.axes
     assert isinstance(norm, Normalize)
@@ -346,7 +356,7 @@ def _add_colour_bar(drawn: AxesImage, unit: Unit) -> None:
     # The bar is as high as the panel and no higher, because titles stand above.
     bar = figure_of(ax).colorbar(drawn, cax=ax.inset_axes((1.03, 0.0, 0.045, 1.0)), ticks=kept)
     bar.ax.set_yticklabels([f"{tick / unit.size:.3g}".replace("-", "−") for tick in kept])
-    bar.ax.set_ylabel(f"{unit.name}/beam", labelpad=2)
+    bar.ax.set_ylabel(f"{unit.name}/{per}", labelpad=2)
     bar.ax.yaxis.set_minor_locator(NullLocator())
     bar.ax.tick_params(labelsize=7, direction="out", right=True, left=False, labelright=True)
 

@@ -247,6 +247,18 @@ def test_a_radio_galaxy_is_recovered(operator: ImageOperator, data_dir: Path) ->
     assert np.linalg.norm(seen - expected) < 0.05 * np.linalg.norm(expected)
 
 
+def test_a_map_goes_on_from_its_checkpoint_to_the_same_bits(operator: ImageOperator, tmp_path: Path) -> None:
+    data, options = with_truth(operator, blob()), {"strength": 2.0, "show": False}
+    whole = smooth_map(data, "tv", **options)  # type: ignore[arg-type]
+    assert len(whole.chi2) > 1
+    first = smooth_map(data, "tv", n_cycle=1, checkpoint=tmp_path / "map.npz", **options)  # type: ignore[arg-type]
+    assert first.chi2 == whole.chi2[:1]
+    for _ in range(2):  # the second time it is done, and no cycle is added
+        after = smooth_map(data, "tv", checkpoint=tmp_path / "map.npz", **options)  # type: ignore[arg-type]
+        assert after.chi2 == whole.chi2
+        np.testing.assert_array_equal(after.image, whole.image)
+
+
 def test_noise_that_differences_of_times_exceed_is_that_of_the_residuals() -> None:
     sky = replace(diffuse(), noise=Noise())
     made = biro.fit_image(simulated(sky_of_points()), sky, backend="cpu", progress=False)

@@ -126,6 +126,26 @@ def test_a_turning_beam_with_leakage(tmp_path):
 
 
 @pytest.mark.slow
+def test_an_image_and_how_far_to_believe_it(tmp_path):
+    """With few samples, which say that they are not converged; fluxes are right all the same."""
+    pytest.importorskip("nifty", reason="nifty is not installed")
+    shown, n_picture = executed(
+        "image.ipynb", tmp_path, {"n_samples=16": "n_samples=4, n_iterations=2, n_pairs=2"}
+    )
+    assert n_picture == 4  # map, samples with errors, samples beside the truth, profile
+    fluxes = re.findall(r"^(core|lobe|whole image): (\S+) \+- \S+ Jy, truth (\S+) Jy$", shown, flags=re.M)
+    assert len(fluxes) == 3
+    for _, flux, truth in fluxes:
+        # 2106 complex samples with 0.3 Jy: 7 mJy, and the unknown structure some times that.
+        assert float(flux) == pytest.approx(float(truth), abs=0.05)
+    assert "THE IMAGE DOES NOT FIT" in shown
+    # A source of 1 Jy, 200 arcsec east and 150 south.
+    assert re.search(
+        r"SOURCE OUTSIDE: about (9\d\d mJy|1 Jy) lie 3\.33 arcmin east and 2\.5 arcmin south", shown
+    )
+
+
+@pytest.mark.slow
 def test_m87_in_ten_minutes(data_dir, tmp_path, monkeypatch):
     """With few starts and draws: the published diameter is 42 +- 3 uas, the ring is brighter in the south."""
     pytest.importorskip("nutpie", reason="nutpie is not installed")

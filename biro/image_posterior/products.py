@@ -1,0 +1,58 @@
+"""Files of a fitted image beside its FITS images: the power spectrum and calibrated data."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from biro.files.atomic import write_atomic, write_figure
+from biro.simulation.npz import write_npz
+
+if TYPE_CHECKING:
+    from biro.image_posterior.problem import FittedImage, ImageProblem
+    from biro.image_posterior.result import ImagePosterior
+
+CALIBRATED = "calibrated.npz"
+"""Stokes I visibilities with the fitted gains taken out."""
+
+
+def write_calibrated(path: Path, problem: ImageProblem, fitted: FittedImage) -> None:
+    """Write Stokes I visibilities with the fitted gains taken out, as `biro predict --out model.npz` does.
+
+    Components beside the image are in them, and weights are those of the calibrated data.
+    """
+    operator = fitted.operator
+    pairs = zip(operator.data, problem.components, strict=True)
+    write_npz(path, operator.observation, [vis + beside for vis, beside in pairs])
+
+
+def write_spectrum(folder: Path, image: ImagePosterior, *, pictures: bool) -> list[Path]:
+    """Write the power spectrum of ln I as a table and a picture; nothing where the prior has none.
+
+    Returns
+    -------
+    list of Path
+        power_spectrum.csv: wavenumber in cycles per width of the image, median, and the 68 % interval of the
+        power; power_spectrum.png.
+    """
+    if "power_spectrum" not in image.arrays:
+        return []
+    from biro.image_posterior.pictures import draw_power_spectrum
+
+    k, spectra = image.arrays["wavenumber"], image.arrays["power_spectrum"]
+    names, columns = ["wavenumber", "median"], [k, np.median(spectra, axis=0)]
+    if not image.is_map:
+        names += ["low_68", "high_68"]
+        columns += [*np.percentile(spectra, (16.0, 84.0), axis=0)]
+    out = io.StringIO()
+    out.writelines(f"# {line}\n" for line in image.remarks)
+    out.write("# power of ln I; wavenumber in cycles per width of the image\n")
+    np.savetxt(out, np.stack(columns, axis=1), "%.9g", ",", header=",".join(names), comments="")
+    write_atomic(folder / "power_spectrum.csv", out.getvalue().encode())
+    if not pictures:
+        return [folder / "power_spectrum.csv"]
+    write_figure(folder / "power_spectrum.png", draw_power_spectrum(image), dpi=150)
+    return [folder / "power_spectrum.csv", folder / "power_spectrum.png"]
