@@ -18,6 +18,12 @@ from biro.errors import InputError
 from biro.files.atomic import write_atomic
 from biro.image_posterior.field import choose_field
 from biro.image_posterior.operator import ImageOperator, Vis, source_outside
+from biro.image_posterior.primary_beam import (
+    about_centre,
+    mosaic_centre,
+    power_patterns,
+    widest_separation,
+)
 from biro.image_posterior.problem import CHECKPOINT, FittedImage, ImageProblem
 from biro.image_posterior.result import FILE, MISFIT, MODEL, ImagePosterior
 from biro.imaging.imager import first_date, origin_of
@@ -122,12 +128,7 @@ def _prior_of(sky: SkyModel) -> ImagePrior:
             f"the model has {len(sky.image_priors)} images with a prior, expected one: [[image]] with "
             'prior = "smooth" or "correlated-field"'
         )
-    if sky.beam is not None or sky.pointing is not None:
-        raise InputError(
-            "a fitted image is brightness as the dishes see it: leave [beam] out of the model, and "
-            "divide the result by the beam"
-        )
-    for name in ("leakage", "feeds", "ionosphere"):
+    for name in ("pointing", "leakage", "feeds", "ionosphere"):
         if getattr(sky, name) is not None:
             raise InputError(
                 f"[{name}] cannot stand beside a fitted image, which is of Stokes I; leave it out"
@@ -176,10 +177,24 @@ def _problem(
     if not any(part.n_usable for part in whole.partitions):
         raise InputError("no visibility counts: all are flagged or have a weight of 0, so there is no image")
     parts, formed = form_stokes(whole.partitions, PSEUDO_I)
-    stokes_i = replace(whole, partitions=tuple(part for part in parts if part.n_usable))
-    place = choose_field(stokes_i, size=prior.size, field=_radians(prior.field), cell=_radians(prior.cell))
-    operator = ImageOperator(stokes_i, place, backend=backend, memory_limit=memory_limit)
-    components = _components(stokes_i, sky, backend)
+    pointed = replace(whole, partitions=tuple(part for part in parts if part.n_usable))
+    components = _components(pointed, sky, backend)
+    centre, apart = mosaic_centre(pointed), widest_separation(pointed)
+    if apart and sky.beam is None:
+        raise InputError(
+            f"the data have {len({part.phase_centre for part in pointed.partitions})} phase centres, and a "
+            "mosaic needs the primary beam: add [beam], or select one field (fields=, --fields)"
+        )
+    stokes_i, components = about_centre(pointed, centre, components)
+    place = choose_field(
+        stokes_i,
+        size=prior.size,
+        field=_radians(prior.field),
+        cell=_radians(prior.cell),
+        pointings=apart,
+    )
+    beams = power_patterns(pointed, place, sky)
+    operator = ImageOperator(stokes_i, place, backend=backend, memory_limit=memory_limit, beams=beams)
     operator.data = [vis - model for vis, model in zip(operator.data, components, strict=True)]
     noise, remark = _noise(stokes_i, sky)
     return ImageProblem(

@@ -5,7 +5,8 @@ minor problem minimises
 
     chi2(x0)/2 - <x - x0, g> + <x - x0, H (x - x0)>/2 + strength penalty
 
-by L-BFGS-B, where H is the convolution with the PSF of twice the field, which is R^T W R but for w-terms.
+by L-BFGS-B, where H is the convolution with the PSF of twice the field, which is R^T W R but for w-terms; with beams P
+the sum over pointings of P (PSF * P x).
 Where g is exact the minimum is that of the exact chi2, however approximate H is. The cycles end when the
 exact chi2 stops falling.
 """
@@ -77,8 +78,8 @@ class _Minor:
 
     def __init__(self, operator: ImageOperator, noise: float, flux: FluxPrior | None) -> None:
         self._n, self._flux = operator.field.size, flux
-        psf = operator.psf / noise**2
-        self.transfer: Array = np.asarray(rfft2(np.fft.ifftshift(psf)).real)
+        self.transfer = _transfer(operator.psf / noise**2)
+        self._responses = [(one.power, _transfer(one.psf / noise**2)) for one in operator.responses]
 
     def at(self, x0: Array, half_chi2: float, gradient: Array) -> None:
         """Place the problem at an image, with chi2/2 and R^T W (d - R x0) there."""
@@ -86,8 +87,17 @@ class _Minor:
 
     def times(self, x: Array) -> Array:
         """H x."""
+        found = np.zeros_like(x)
+        for power, transfer in self._responses:
+            if power is None:
+                found += self._convolved(x, transfer)
+            else:
+                found += power * self._convolved(power * x, transfer)
+        return found
+
+    def _convolved(self, x: Array, transfer: Array) -> Array:
         n = self._n
-        return np.asarray(irfft2(self.transfer * rfft2(x, s=(2 * n, 2 * n)), s=(2 * n, 2 * n))[:n, :n])
+        return np.asarray(irfft2(transfer * rfft2(x, s=(2 * n, 2 * n)), s=(2 * n, 2 * n))[:n, :n])
 
     def half_chi2(self, x: Array) -> tuple[float, Array]:
         """chi2/2 and its derivatives."""
@@ -198,6 +208,11 @@ def smooth_map(
     image = regulariser.image(best[1])
     reached = best[0] <= (1.0 + NEAR) * data.n + 3.0 * np.sqrt(data.n)
     return SmoothMap(image, tuple(history), float(chosen or 0.0), bool(reached), best[1], regulariser)
+
+
+def _transfer(psf: Array) -> Array:
+    """The transform of a PSF, whose imaginary part only w-terms make."""
+    return np.asarray(rfft2(np.fft.ifftshift(psf)).real)
 
 
 class _Exact:
