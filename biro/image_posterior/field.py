@@ -82,6 +82,7 @@ def choose_field(
     size: int | None = None,
     field: float | str | None = None,
     cell: float | str | None = None,
+    pointings: float = 0.0,
 ) -> ImageField:
     """Pixels for an image of an observation: those that are given, and the others chosen from the data.
 
@@ -98,6 +99,8 @@ def choose_field(
     field : float (rad) or text as "2 arcmin", optional
         Width of the image. Two of size, field and cell determine the third.
     cell : float (rad) or text as "0.2 arcsec", optional
+    pointings : float, rad
+        Largest distance between pointings of a mosaic, by which the default image is wider.
 
     Raises
     ------
@@ -125,7 +128,7 @@ def choose_field(
         )
     shortest = _shortest(observation)
     if n is None:
-        n, why = _size(observation, step, shortest) if width is None else (_even(width / step), "the field")
+        n, why = _size(observation, step, shortest, pointings) if width is None else (_even(width / step), "the field")
         if width is None:
             chosen.append(f"size {n} ({angle_text(n * step)}): {why}")
     made = ImageField(n, step, centre, tuple(chosen))
@@ -160,12 +163,13 @@ def _lengths(part: Partition) -> NDArray[np.float64]:
     return np.asarray(np.hypot(*part.uvw[used, :2].T) * part.chan_freq.min() / SPEED_OF_LIGHT)
 
 
-def _size(observation: Observation, cell: float, shortest: float) -> tuple[int, str]:
+def _size(observation: Observation, cell: float, shortest: float, pointings: float) -> tuple[int, str]:
     """Pixels along a side by default, and why."""
     view = max(field_of_view(part, observation.dish_diameter) for part in observation.partitions)
     scale = 1.0 / shortest if shortest else np.inf
-    width = min(view or np.inf, scale)
+    width = min(view or np.inf, scale) + pointings
     why = "field of view of the dishes" if view and view <= scale else "fringe of the shortest baseline"
+    why += f" about all pointings, which are {angle_text(pointings)} apart" if pointings else ""
     n = next((n for n in SIZES if n * cell >= 0.9 * width), SIZES[-1])
     if n * cell < 0.9 * width:
         why = f"as much as the default has; the {why} is {angle_text(width)} (give field or size for more)"

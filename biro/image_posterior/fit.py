@@ -26,6 +26,13 @@ from biro.image_posterior.planes import (
     reference_frequency,
     with_all_correlations,
 )
+from biro.image_posterior.primary_beam import (
+    about_centre,
+    mosaic_centre,
+    power_patterns,
+    sensitivity_line,
+    widest_separation,
+)
 from biro.image_posterior.problem import CHECKPOINT, FittedImage, ImageProblem, PlanesData
 from biro.image_posterior.products import CALIBRATED, write_calibrated
 from biro.image_posterior.result import FILE, MISFIT, ImagePosterior
@@ -69,7 +76,8 @@ def fit_image(
 
     Data are Stokes I, the weighted mean of the parallel hands, or all correlations for a polarised image.
     Components beside the image are subtracted; those that have priors are fitted with the image. The image
-    is apparent brightness; a model with a beam is refused.
+    is brightness through the primary beam of the model, and apparent brightness where there is none. Several
+    pointings make one image.
 
     Parameters
     ----------
@@ -149,12 +157,14 @@ def _prior_of(sky: SkyModel) -> ImagePrior:
             f"the model has {len(sky.image_priors)} images with a prior, expected one: [[image]] with "
             'prior = "smooth" or "correlated-field"'
         )
-    if sky.beam is not None or sky.pointing is not None:
-        raise InputError(
-            "a fitted image is brightness as the dishes see it: leave [beam] out of the model, and "
-            "divide the result by the beam"
-        )
     prior: ImagePrior = sky.image_priors[0]
+    if sky.beam is not None and (prior.is_polarised or prior.spectral_index is not None):
+        raise InputError(
+            "[beam] in front of a fitted image needs Stokes I without a spectrum; leave [beam] out and divide "
+            "the result by the beam"
+        )
+    if sky.pointing is not None:
+        raise InputError("[pointing] cannot stand beside a fitted image; leave it out")
     for name in ("leakage", "feeds", "ionosphere"):
         if getattr(sky, name) is not None and not (prior.is_polarised and name != "ionosphere"):
             remedy = "leave it out" if name == "ionosphere" else 'leave it out, or write stokes = "IQU"'
@@ -239,11 +249,24 @@ def _problem(
     if not any(part.n_usable for part in whole.partitions):
         raise InputError("no visibility counts: all are flagged or have a weight of 0, so there is no image")
     parts, formed = form_stokes(whole.partitions, PSEUDO_I)
-    stokes_i = replace(whole, partitions=tuple(part for part in parts if part.n_usable))
-    place = choose_field(stokes_i, size=prior.size, field=_radians(prior.field), cell=_radians(prior.cell))
-    operator = ImageOperator(stokes_i, place, backend=backend, memory_limit=memory_limit)
-    free = _free_components(stokes_i, sky, backend)
-    components = _components(stokes_i, sky if free is None else replace(sky, sources=(), images=()), backend)
+    pointed = replace(whole, partitions=tuple(part for part in parts if part.n_usable))
+    apart = widest_separation(pointed)
+    free = _free_components(pointed, sky, backend)
+    if apart and (sky.beam is None or free is not None):
+        _refuse_mosaic(pointed, free)
+    components = _components(pointed, sky if free is None else replace(sky, sources=(), images=()), backend)
+    stokes_i, components = about_centre(pointed, mosaic_centre(pointed), components)
+    place = choose_field(
+        stokes_i,
+        size=prior.size,
+        field=_radians(prior.field),
+        cell=_radians(prior.cell),
+        pointings=apart,
+    )
+    beams = power_patterns(pointed, place, sky)
+    operator = ImageOperator(stokes_i, place, backend=backend, memory_limit=memory_limit, beams=beams)
+    if operator.sensitivity is not None:
+        operator.field = replace(place, chosen=(*place.chosen, sensitivity_line(operator.sensitivity)))
     operator.data = [vis - model for vis, model in zip(operator.data, components, strict=True)]
     noise, remark = _noise(stokes_i, sky)
     problem = ImageProblem(
@@ -263,11 +286,25 @@ def _problem(
         return problem
     if free is not None:
         raise InputError(
-            f"{', '.join(free.names[:4])}: components beside an image with polarisation or a spectrum must be "
-            "fixed; write numbers in place of priors, or leave the component out: the image has its flux"
+            f"{', '.join(free.names[:4])}: components beside an image with polarisation or a spectrum must "
+            "be fixed; write numbers in place of priors, or leave the component out: the image has its flux"
         )
     seen = [own for own, part in zip(whole.partitions, parts, strict=True) if part.n_usable]
     return replace(problem, planes=_planes(problem, seen, backend, memory_limit))
+
+
+def _refuse_mosaic(observation: Observation, free: FreeComponents | None) -> None:
+    """Refuse several pointings without a beam, or with components that are fitted."""
+    if free is not None:
+        raise InputError(
+            f"{', '.join(free.names[:4])}: components beside a mosaic must be fixed; write numbers in place of "
+            "priors, or select one field (fields=, --fields)"
+        )
+    n = len({part.phase_centre for part in observation.partitions})
+    raise InputError(
+        f"the data have {n} phase centres, and a mosaic needs the primary beam: add [beam], or select one "
+        "field (fields=, --fields)"
+    )
 
 
 def _planes(

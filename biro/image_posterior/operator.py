@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,7 @@ from rime_kernels.gridder_choice import make_gridder
 from rime_kernels.idg import ImageGrid
 
 if TYPE_CHECKING:
+    from biro.image_posterior.primary_beam import PowerPattern
     from rime_kernels.gridding.gridder import Gridder
 
 Array = NDArray[np.float64]
@@ -31,6 +32,55 @@ OUTSIDE_SIGMA, OUTSIDE_SHARE = 7.0, 0.3
 WIDER, WIDEST = 4, 2048
 """How many times wider the image is in which sources outside are looked for, and its pixels at most."""
 REMEDY = "give a cell of at most {}, or leave cell out"
+
+
+@dataclass(frozen=True, eq=False)
+class Term:
+    """One image of those whose visibilities add up to those of a partition.
+
+    Attributes
+    ----------
+    mix : float64 (n_freq,)
+        Coefficients of the planes at the frequency of this image.
+    power : float64 (N, N) or None
+        E^2 there.
+    channels : float64 (n_chan,)
+        Factor of the visibilities of this image in each channel.
+    """
+
+    mix: Array
+    power: Array | None
+    channels: Array
+
+    def image(self, planes: Array) -> Array:
+        """What the gridder predicts, (n_stokes, N, N), of planes (n_freq, n_stokes, N, N)."""
+        only = np.flatnonzero(self.mix)
+        is_plane = len(only) == 1 and self.mix[only[0]] == 1.0
+        mixed = planes[only[0]] if is_plane else np.tensordot(self.mix, planes, axes=1)
+        return mixed if self.power is None else mixed * self.power
+
+    def add(self, planes: Array, image: Array) -> None:
+        """Add the transpose of `image` to planes (n_freq, n_stokes, N, N)."""
+        seen = image if self.power is None else image * self.power
+        for plane, factor in zip(planes, self.mix, strict=True):
+            if factor:
+                plane += factor * seen
+
+
+@dataclass(frozen=True, eq=False)
+class Response:
+    """R^T W R of the partitions of one pointing: P (psf * P x).
+
+    Attributes
+    ----------
+    power : float64 (N, N) or None
+        E^2 at the middle of the band.
+    psf : float64 (2N, 2N), 1/Jy^2
+        Not divided; its middle is pixel (N, N).
+    """
+
+    power: Array | None
+    psf: Array
 
 
 class ImageOperator:
@@ -51,12 +101,15 @@ class ImageOperator:
     engine : "auto", "idg" or "wprojection"
     backend : "auto", "cpu" or "cuda"
     memory_limit : int, str or None
+    beams : sequence of PowerPattern, optional
+        Beam of each partition, which multiplies images: x is then brightness without a beam.
 
     Attributes
     ----------
     observation : Observation
     field : ImageField
     freq : float64 (n_freq,) or None
+    beams : list of PowerPattern or None
     data : list of complex (n_row, n_chan, n_corr), Jy
         Of each partition, as all visibilities here.
     weights : list of float64 (n_row, n_chan, n_corr), 1/Jy^2
@@ -78,8 +131,10 @@ class ImageOperator:
         engine: GridderName = "auto",
         backend: Backend = "auto",
         memory_limit: int | str | None = None,
+        beams: Sequence[PowerPattern] | None = None,
     ) -> None:
         self.observation = observation.whole("an image that is fitted")
+        self.beams = None if beams is None else list(beams)
         self.field = field
         self.freq = None if freq is None else np.asarray(freq, np.float64)
         self._accuracy, self._engine = accuracy, engine
@@ -90,7 +145,10 @@ class ImageOperator:
         coarse = [CoarsePixels.of(part.rows, field.grid) for part in parts]
         refuse_coarse(coarse, field.grid, REMEDY)
         self._gridders = [self.gridder_of(part, field.grid) for part in parts]
-        self._hats = [_hats(part.chan_freq, self.freq) for part in parts]
+        self._terms = [
+            _terms(part.chan_freq, self.freq, None if beams is None else beams[i])
+            for i, part in enumerate(parts)
+        ]
 
     @property
     def plan(self) -> list[str]:
@@ -120,19 +178,15 @@ class ImageOperator:
         list of complex (n_row, n_chan, n_corr), Jy
         """
         planes = self._planes(images)
-        return [
-            sum(
-                (
-                    gridder.predict(plane) * hat[:, None]
-                    for plane, hat in zip(planes, hats, strict=True)
-                    if hat.any()
-                ),
-                start=np.zeros(part.vis.shape, np.complex128),
-            )
-            for part, gridder, hats in zip(
-                self.observation.partitions, self._gridders, self._hats, strict=True
-            )
-        ]
+        found: list[Vis] = []
+        for part, gridder, terms in zip(
+            self.observation.partitions, self._gridders, self._terms, strict=True
+        ):
+            vis = np.zeros(part.vis.shape, np.complex128)
+            for term in terms:
+                vis += gridder.predict(term.image(planes)) * term.channels[:, None]
+            found.append(vis)
+        return found
 
     def adjoint(self, vis: Sequence[ArrayLike], *, n_stokes: int = 1, weighted: bool = False) -> Array:
         """The image R^T v of visibilities of all partitions, or R^T W v.
@@ -153,11 +207,12 @@ class ImageOperator:
         n, n_plane = self.field.size, 1 if self.freq is None else len(self.freq)
         n_grid = 1 if n_stokes == 1 else 4
         out = np.zeros((n_plane, n_grid, n, n))
-        for values, gridder, hats, weight in zip(vis, self._gridders, self._hats, self.weights, strict=True):
-            for plane, hat in zip(out, hats, strict=True):
-                if hat.any():
-                    given = np.ascontiguousarray(values * hat[:, None])
-                    plane += gridder.grid(given, weight if weighted else None, n_stokes=n_grid)
+        for values, gridder, terms, weight in zip(
+            vis, self._gridders, self._terms, self.weights, strict=True
+        ):
+            for term in terms:
+                given = np.ascontiguousarray(np.asarray(values) * term.channels[:, None])
+                term.add(out, gridder.grid(given, weight if weighted else None, n_stokes=n_grid))
         out = out[:, :n_stokes]
         return out[0] if self.freq is None else out
 
@@ -176,21 +231,56 @@ class ImageOperator:
 
     @cached_property
     def weight_sum(self) -> float:
-        """R^T W R at the middle of the image, 1/Jy^2: what the PSF and dirty images are divided by."""
+        """R^T W R at the most sensitive place of the image, 1/Jy^2: what dirty images are divided by."""
         return float(self.psf[self.field.size, self.field.size])
 
     @cached_property
-    def psf(self) -> Array:
-        """R^T W R of 1 Jy of Stokes I in the middle, on twice the field, not divided: float64 (2N, 2N).
+    def responses(self) -> list[Response]:
+        """R^T W R of each pointing: the sum over them of P (psf * P x), as far as w-terms do not count."""
+        groups: list[tuple[Array | None, list[int]]] = []
+        for i in range(len(self.data)):
+            power = None if self.beams is None else self.beams[i].middle
+            same = (
+                own for other, own in groups if power is None or other is None or np.array_equal(power, other)
+            )
+            group = next(same, None)
+            if group is None:
+                groups.append((power, [i]))
+            else:
+                group.append(i)
+        return [Response(power, self._psf_of(group)) for power, group in groups]
 
-        Its middle is pixel (N, N). The convolution with it is R^T W R of the field as far as w-terms do not
-        change the PSF across the field.
+    @cached_property
+    def sensitivity(self) -> Array | None:
+        """R^T W R of a source at each pixel, relative to the largest, float64 (N, N); None without beams."""
+        if self.beams is None:
+            return None
+        n = self.field.size
+        found = sum(one.power**2 * one.psf[n, n] for one in self.responses if one.power is not None)
+        return np.asarray(found / np.max(found))
+
+    @cached_property
+    def psf(self) -> Array:
+        """R^T W R of 1 Jy of Stokes I at the most sensitive place, not divided: float64 (2N, 2N).
+
+        Its middle is pixel (N, N). Without beams the convolution with it is R^T W R of the field as far as
+        w-terms do not change the PSF across the field.
         """
+        if self.sensitivity is None:
+            return self.responses[0].psf
+        place = np.unravel_index(int(self.sensitivity.argmax()), self.sensitivity.shape)
+        terms = [one.power[place] ** 2 * one.psf for one in self.responses if one.power is not None]
+        return np.asarray(sum(terms))
+
+    def _psf_of(self, which: Sequence[int]) -> Array:
+        """The PSF of some partitions, without their beams."""
         wide = ImageGrid(2 * self.field.size, self.field.cell)
         out = np.zeros((2 * self.field.size, 2 * self.field.size))
-        for part, weight in zip(self.observation.partitions, self.weights, strict=True):
+        for i in which:
+            part = self.observation.partitions[i]
             unit = np.broadcast_to(np.asarray(part.rows.stokes_to_corr)[:, 0], part.vis.shape)
-            out += self.gridder_of(part, wide).grid(np.ascontiguousarray(unit, np.complex128), weight)[0]
+            given = np.ascontiguousarray(unit, np.complex128)
+            out += self.gridder_of(part, wide).grid(given, self.weights[i])[0]
         return out
 
     def dirty(self, vis: Sequence[Vis], *, n_stokes: int = 1) -> Array:
@@ -278,8 +368,8 @@ def with_data(operator: ImageOperator, data: Sequence[Vis], weights: Sequence[Ar
     """An operator of the same rows with other data and weights, as with gains taken out."""
     made = object.__new__(type(operator))
     made.__dict__.update(operator.__dict__)
-    made.__dict__.pop("psf", None)
-    made.__dict__.pop("weight_sum", None)
+    for name in ("psf", "weight_sum", "responses", "sensitivity"):
+        made.__dict__.pop(name, None)
     made.data = list(data)
     made.weights = [np.asarray(weight, np.float64) for weight in weights]
     parts = zip(operator.observation.partitions, made.data, made.weights, strict=True)
@@ -290,8 +380,13 @@ def with_data(operator: ImageOperator, data: Sequence[Vis], weights: Sequence[Ar
     return made
 
 
-def _hats(chan_freq: Array, freq: Array | None) -> Array:
-    """Weight of each plane in each channel, float64 (n_freq, n_chan)."""
+def _terms(chan_freq: Array, freq: Array | None, beam: PowerPattern | None) -> list[Term]:
+    """The images that a partition is the sum of."""
+    if beam is not None:
+        mixes = np.ones((len(beam.freq), 1)) if freq is None else lagrange(beam.freq, freq)
+        rows = zip(mixes, beam.power, beam.coefficient, strict=True)
+        return [Term(mix, power, channels) for mix, power, channels in rows]
     if freq is None:
-        return np.ones((1, len(chan_freq)))
-    return lagrange(chan_freq, freq).T
+        return [Term(np.ones(1), None, np.ones(len(chan_freq)))]
+    hats = lagrange(chan_freq, freq).T
+    return [Term(row, None, hat) for row, hat in zip(np.eye(len(freq)), hats, strict=True) if hat.any()]

@@ -269,7 +269,8 @@ def _is_convolved(problem: ImageProblem) -> bool:
     noise = problem.sky.noise
     is_fitted = bool(problem.sky.gains) or isinstance(noise.factor, Prior) or noise.follows_model
     has_more = is_fitted or problem.free is not None or problem.closures or problem.planes is not None
-    return sum(problem.operator.n_data) > LARGE and not has_more
+    # The convolution with one PSF does not know beams.
+    return sum(problem.operator.n_data) > LARGE and not has_more and problem.operator.beams is None
 
 
 def _first_image(problem: ImageProblem) -> FittedImage:

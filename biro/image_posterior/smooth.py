@@ -5,7 +5,8 @@ minor problem minimises
 
     chi2(x0)/2 - <x - x0, g> + <x - x0, H (x - x0)>/2 + strength penalty
 
-by L-BFGS-B, where H is the convolution with the PSF of twice the field, which is R^T W R but for w-terms.
+by L-BFGS-B, where H is the convolution with the PSF of twice the field, which is R^T W R but for w-terms; with beams P
+the sum over pointings of P (PSF * P x).
 Where g is exact the minimum is that of the exact chi2, however approximate H is. The cycles end when the
 exact chi2 stops falling.
 """
@@ -80,8 +81,8 @@ class _Minor:
     def __init__(self, operator: ImageOperator, noise: float, flux: FluxPrior | None) -> None:
         self._n, self._flux = operator.field.size, flux
         self._operator, self._noise = operator, noise
-        psf = operator.psf / noise**2
-        self.transfer: Array = np.asarray(rfft2(np.fft.ifftshift(psf)).real)
+        self.transfer = _transfer(operator.psf / noise**2)
+        self._responses = [(one.power, _transfer(one.psf / noise**2)) for one in operator.responses]
 
     def at(self, x0: Array, half_chi2: float, gradient: Array) -> None:
         """Place the problem at an image, with chi2/2 and R^T W (d - R x0) there."""
@@ -89,9 +90,17 @@ class _Minor:
 
     def times(self, x: Array) -> Array:
         """H x, less what free components beside the image take up of it."""
+        found = -self._operator.absorbed(x) / self._noise**2
+        for power, transfer in self._responses:
+            if power is None:
+                found = found + self._convolved(x, transfer)
+            else:
+                found = found + power * self._convolved(power * x, transfer)
+        return np.asarray(found)
+
+    def _convolved(self, x: Array, transfer: Array) -> Array:
         n = self._n
-        curved = irfft2(self.transfer * rfft2(x, s=(2 * n, 2 * n)), s=(2 * n, 2 * n))[:n, :n]
-        return np.asarray(curved - self._operator.absorbed(x) / self._noise**2)
+        return np.asarray(irfft2(transfer * rfft2(x, s=(2 * n, 2 * n)), s=(2 * n, 2 * n))[:n, :n])
 
     def half_chi2(self, x: Array) -> tuple[float, Array]:
         """chi2/2 and its derivatives."""
@@ -225,6 +234,11 @@ def _judge(state: MapState, half: float, n: int) -> None:
     if fell > 0.0:
         state.best, state.best_z = half, state.z
     state.is_done = fell < max(ENOUGH * np.sqrt(n), LITTLE * half)
+
+
+def _transfer(psf: Array) -> Array:
+    """The transform of a PSF, whose imaginary part only w-terms make."""
+    return np.asarray(rfft2(np.fft.ifftshift(psf)).real)
 
 
 class _Exact:
