@@ -202,7 +202,7 @@ class ChainRun:
         best = highest(self.likelihood, start, self.posterior.is_hyper)
         self._frames = self._frames_at(best[None], best)
         z = jax.random.normal(jax.random.fold_in(self._key, _START), (N_CHAIN, self.posterior.n))
-        # Samples of a normal posterior have -ln L above that of its mean by at most N, half of the 2N numbers.
+        # Samples of a normal posterior have -ln L above that of its mean by at most N of 2N numbers.
         most = float(self.likelihood(jnp.asarray(best))) + 2.0 * self.posterior.n_data
         self._places = spread(self.likelihood, self._frames.whole, np.asarray(z), most)
 
@@ -311,7 +311,8 @@ class ChainRun:
                 f"{path}: is of other data, another model, method or seed; remove it or choose another folder"
             )
         whole, spectrum = map(float, found["sizes"])
-        self._places, self._sizes, names = found["places"], (whole, spectrum), Frames._fields
+        self._sizes, names = (whole, spectrum), Frames._fields
+        self._places = np.asarray(found["places"], np.float64)
         self._frames = Frames(
             *(Frame(*(jnp.asarray(found[f"{one}_{key}"]) for key in Frame._fields)) for one in names)
         )

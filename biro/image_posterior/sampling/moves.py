@@ -208,7 +208,7 @@ def frame_at(likelihood: Any, places: Array, centre: Array) -> Frame:
 def _frame(centre: Array, values: Array, vectors: Array) -> Frame:
     """Coordinates by eigenvectors (n, n_vector); zeros pad them, so that few shapes are compiled."""
     kept = values > _SMALLEST
-    n_pad = -np.count_nonzero(kept) % _ROUND
+    n_pad = -int(np.count_nonzero(kept)) % _ROUND
     shrink = np.pad((1.0 + values[kept]) ** -0.5 - 1.0, (0, n_pad))
     return Frame(*map(jnp.asarray, (centre, np.pad(vectors[:, kept], ((0, 0), (0, n_pad))), shrink)))
 
