@@ -115,7 +115,7 @@ def wiener(operator: ImageOperator) -> SimpleNamespace:
     covariance = prior.covariance - gain @ matrix @ prior.covariance
     with jax_room.double_precision():
         model = VisibilityModel(with_sky, prior)
-        settings = Settings(method="mgvi", n_samples=60, n_iterations=2, n_pairs=2, seed=3, cg=400)
+        settings = Settings(method="mgvi", n_samples=60, n_iterations=2, n_pairs=2, seed=3)
         start = np.zeros(N * N)
         draws = sample(model, start, settings)
     images = np.array([prior.image(xi) for xi in draws.samples])

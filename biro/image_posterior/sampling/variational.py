@@ -33,6 +33,12 @@ _STRAIGHT = 1
 """Iterations whose samples are not bent: MAP. Straight ones would let the amplitude of a field collapse."""
 _MOVED, _MAP_MOVED = 0.4, 0.3
 """Moves of the mean below which it has converged, in units of the spread of samples, and of the noise."""
+_NEWTON, _CG = 10, 150
+"""Steps of Newton's method in an iteration, and of conjugate gradients in each of them."""
+_SAMPLING, _BENDING = 200, 20
+"""Steps of conjugate gradients for a sample, and of Newton's method that bend it."""
+_ENERGY = 0.02
+"""Change of the energy by which a step of Newton's method is the last."""
 _MAP_STEPS = 20
 """Times more steps of Newton's method for MAP, on which all further iterations rest."""
 _WHILE_MOVING, _LAST_MOVE, _RESULT = 0, 1, 2
@@ -76,14 +82,6 @@ class Settings:
         Pairs of samples while the mean moves, the same random numbers in each iteration.
     n_steps : int
         Steps of each chain at most, of "hmc".
-    newton, cg : int
-        Steps of Newton's method in an iteration, and of conjugate gradients in each.
-    sampling : int
-        Steps of conjugate gradients for a sample.
-    bending : int
-        Steps of Newton's method that bend a sample.
-    energy : float
-        Energy below which a step of Newton's method is the last.
     """
 
     method: Method = "geovi"
@@ -92,11 +90,6 @@ class Settings:
     n_iterations: int = 24
     seed: int = 1
     n_pairs: int = 12
-    newton: int = 10
-    cg: int = 150
-    sampling: int = 200
-    bending: int = 20
-    energy: float = 0.02
 
     def __post_init__(self) -> None:
         if self.method not in get_args(Method):
@@ -270,8 +263,8 @@ class _State:
         began, settings = time.monotonic(), self.settings
         is_map = settings.method == "map" or self.number == 0
         samples = self._without_spread() if is_map else self._sampled(_WHILE_MOVING, settings.n_pairs)[0]
-        steps = settings.newton * (_MAP_STEPS if is_map else 1)
-        limits = {"maxiter": steps, "absdelta": settings.energy, "cg_kwargs": self._gradients}
+        steps = _NEWTON * (_MAP_STEPS if is_map else 1)
+        limits = {"maxiter": steps, "absdelta": _ENERGY, "cg_kwargs": self._gradients}
         found = (self._held() if is_map else self._vi).kl_minimize(samples, minimize_kwargs=limits)
         mean = np.asarray(found.x)
         if is_map:
@@ -291,7 +284,7 @@ class _State:
     @property
     def _gradients(self) -> dict[str, float]:
         """How far conjugate gradients go: by energy, as residuals are small where weak data still pull."""
-        return {"maxiter": self.settings.cg, "absdelta": self.settings.energy / 200.0, "resnorm": 0.0}
+        return {"maxiter": _CG, "absdelta": _ENERGY / 200.0, "resnorm": 0.0}
 
     def _held(self) -> Any:
         """Minimiser of a likelihood whose hyperparameters stay where they are."""
@@ -312,13 +305,12 @@ class _State:
 
         Pairs whose bending did not end lie far out, and are left out.
         """
-        settings = self.settings
         keys = jax.random.split(jax.random.fold_in(self._key, stream), n_pairs)
         samples, ended = self._vi.draw_linear_samples(
             jnp.asarray(self.draws.mean),
             keys,
             point_estimates=(),
-            cg_kwargs={"absdelta": 1e-3, "maxiter": settings.sampling},
+            cg_kwargs={"absdelta": 1e-3, "maxiter": _SAMPLING},
         )
         unfinished = np.repeat(np.asarray(ended) != 0, 2)
         if self._bends:
@@ -328,8 +320,8 @@ class _State:
                 minimize_kwargs={
                     # nifty multiplies it by the number of unknowns: steps of 0.03 sd of each.
                     "xtol": 0.03 / np.sqrt(self.posterior.n),
-                    "maxiter": settings.bending,
-                    "cg_kwargs": {"maxiter": settings.cg},
+                    "maxiter": _BENDING,
+                    "cg_kwargs": {"maxiter": _CG},
                 },
             )
             return _of_ended(samples, np.asarray(states.status) == 0)
@@ -375,7 +367,7 @@ class _State:
         n_pairs = settings.n_samples // 2
         if n_pairs > settings.n_pairs:
             about, _ = self._sampled(_LAST_MOVE, n_pairs)
-            limits = {"maxiter": settings.newton, "absdelta": settings.energy, "cg_kwargs": self._gradients}
+            limits = {"maxiter": _NEWTON, "absdelta": _ENERGY, "cg_kwargs": self._gradients}
             self.draws.mean = np.asarray(self._vi.kl_minimize(about, minimize_kwargs=limits).x)
         samples, self.draws.n_unfinished = self._sampled(_RESULT, n_pairs)
         self.draws.samples = np.asarray(samples.samples)
