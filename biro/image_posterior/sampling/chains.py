@@ -165,7 +165,7 @@ def sample_chains(
 
 def gradients_in(steps: int) -> int:
     """Gradients that warm-up and so many steps of each chain take, about."""
-    return CALL * (45 * WARM_UP[0] + 10 * sum(WARM_UP[1:])) + 10 * steps
+    return CALL * (80 * WARM_UP[0] + 30 * sum(WARM_UP[1:])) + 30 * steps
 
 
 def seconds_per_gradient(posterior: ChainPosterior) -> float:

@@ -35,12 +35,12 @@ _MOVED, _MAP_MOVED = 0.4, 0.3
 """Moves of the mean below which it has converged, in units of the spread of samples, and of the noise."""
 _NEWTON, _CG = 10, 150
 """Steps of Newton's method in an iteration, and of conjugate gradients in each of them."""
+_MAP_STEPS = 20
+"""Times more steps for MAP, on which all further iterations rest."""
 _SAMPLING, _BENDING = 200, 20
 """Steps of conjugate gradients for a sample, and of Newton's method that bend it."""
 _ENERGY = 0.02
 """Change of the energy by which a step of Newton's method is the last."""
-_MAP_STEPS = 20
-"""Times more steps of Newton's method for MAP, on which all further iterations rest."""
 _WHILE_MOVING, _LAST_MOVE, _RESULT = 0, 1, 2
 """Streams of random numbers. One stream while the mean moves lets it come to rest."""
 _CREPT, _TRAIL = 0.3, 3
@@ -263,9 +263,7 @@ class _State:
         began, settings = time.monotonic(), self.settings
         is_map = settings.method == "map" or self.number == 0
         samples = self._without_spread() if is_map else self._sampled(_WHILE_MOVING, settings.n_pairs)[0]
-        steps = _NEWTON * (_MAP_STEPS if is_map else 1)
-        limits = {"maxiter": steps, "absdelta": _ENERGY, "cg_kwargs": self._gradients}
-        found = (self._held() if is_map else self._vi).kl_minimize(samples, minimize_kwargs=limits)
+        found = self._climbed(samples, is_map)
         mean = np.asarray(found.x)
         if is_map:
             mean = np.where(self.posterior.is_hyper, self.draws.mean, mean)
@@ -277,14 +275,18 @@ class _State:
         made = Iteration(self.number, energy, reduced, moved, crept, time.monotonic() - began)
         self.draws.mean = mean
         self.draws.iterations.append(made)
-        has_ended = int(found.status) == 0
-        self._judge(moved if has_ended or not is_map else np.inf, crept)
+        self._judge(moved if int(found.status) == 0 else np.inf, crept)
         return made
 
-    @property
-    def _gradients(self) -> dict[str, float]:
-        """How far conjugate gradients go: by energy, as residuals are small where weak data still pull."""
-        return {"maxiter": _CG, "absdelta": _ENERGY / 200.0, "resnorm": 0.0}
+    def _climbed(self, samples: Any, is_map: bool) -> Any:
+        """The mean where the posterior of all samples is highest.
+
+        Conjugate gradients end by energy, as residuals are small where weak data still pull.
+        """
+        gradients = {"maxiter": _CG, "absdelta": _ENERGY / 200.0, "resnorm": 0.0}
+        steps = _NEWTON * (_MAP_STEPS if is_map else 1)
+        limits = {"maxiter": steps, "absdelta": _ENERGY, "cg_kwargs": gradients}
+        return (self._held() if is_map else self._vi).kl_minimize(samples, minimize_kwargs=limits)
 
     def _held(self) -> Any:
         """Minimiser of a likelihood whose hyperparameters stay where they are."""
@@ -367,8 +369,7 @@ class _State:
         n_pairs = settings.n_samples // 2
         if n_pairs > settings.n_pairs:
             about, _ = self._sampled(_LAST_MOVE, n_pairs)
-            limits = {"maxiter": _NEWTON, "absdelta": _ENERGY, "cg_kwargs": self._gradients}
-            self.draws.mean = np.asarray(self._vi.kl_minimize(about, minimize_kwargs=limits).x)
+            self.draws.mean = np.asarray(self._climbed(about, is_map=False).x)
         samples, self.draws.n_unfinished = self._sampled(_RESULT, n_pairs)
         self.draws.samples = np.asarray(samples.samples)
 
