@@ -44,8 +44,8 @@ _NOT_CONVERGED = (
 )
 _CHAINS_DISAGREE = (
     "NOT CONVERGED: after {} steps the chains disagree: largest R-hat {:.2f} (below {:.3g} is wanted), at "
-    "least {:.0f} effective samples ({:.0f} are wanted). Errors may be wrong. Give more steps (n_steps) with "
-    "the same run directory"
+    "least {:.0f} effective samples ({:.0f} are wanted; slowest: {}). Errors may be wrong. Give more steps "
+    "(n_steps) with the same run directory"
 )
 _APPROXIMATE = (
     "APPROXIMATE ERRORS: errors of the power spectrum, and of pixels that the data do not determine, are too "
@@ -370,11 +370,11 @@ def _seconds_of_gridder(problem: ImageProblem) -> float:
 
 def _plan_of_chains(model: CompactModel, settings: Settings) -> str:
     """Memory and time of chains, by the time of a gradient of all of them."""
-    from biro.image_posterior.sampling.chains import gradients_in, seconds_per_gradient
+    from biro.image_posterior.sampling.chains import N_CHAIN, THIN, gradients_in, seconds_per_gradient
 
     seconds = seconds_per_gradient(model)
     least, most = (gradients_in(steps) * seconds / 60.0 + 0.5 for steps in (400, settings.n_steps))
-    memory = _BYTES * 8 * settings.n_steps / 4 * 2 * model.n
+    memory = _BYTES * N_CHAIN * settings.n_steps / THIN * 2 * model.n
     return (
         f"hmc: {model.n} numbers, {model.n_data} complex visibilities, {model.n_mode} modes; at most about "
         f"{memory / 1e6:.3g} MB, about {least:.2g} minutes, at most about {most:.2g}"
@@ -479,8 +479,9 @@ def _of_chains(draws: ChainDraws) -> tuple[str, ...]:
 
     if draws.converged:
         return ()
-    steps = draws.blocks[-1].steps if draws.blocks else 0
-    return (_CHAINS_DISAGREE.format(steps, draws.r_hat, R_HAT, draws.effective, N_EFFECTIVE),)
+    last = draws.blocks[-1]
+    found = last.steps, draws.r_hat, R_HAT, draws.effective, N_EFFECTIVE, last.slowest
+    return (_CHAINS_DISAGREE.format(*found),)
 
 
 def _n_free(numbers: Any) -> int:

@@ -115,7 +115,7 @@ def wiener(operator: ImageOperator) -> SimpleNamespace:
     covariance = prior.covariance - gain @ matrix @ prior.covariance
     with jax_room.double_precision():
         model = VisibilityModel(with_sky, prior)
-        settings = Settings(method="mgvi", n_samples=60, n_iterations=2, n_pairs=2, seed=3, cg=400)
+        settings = Settings(method="mgvi", n_samples=60, n_iterations=2, n_pairs=2, seed=3)
         start = np.zeros(N * N)
         draws = sample(model, start, settings)
     images = np.array([prior.image(xi) for xi in draws.samples])
@@ -271,8 +271,8 @@ class TestChains:
         prior = CorrelatedField(N, 1.0)
         nothing = jft.Gaussian(jnp.zeros(1)).amend(lambda xi: 1e-9 * xi[:1], domain=jnp.zeros(prior.n))
         posterior: Any = SimpleNamespace(
-            n=prior.n, n_data=1, is_hyper=prior.is_hyper, log_scale=prior.log_scale, likelihood=lambda: nothing,
-            quantities=lambda xi: {"numbers": xi},
+            n=prior.n, n_data=1, is_hyper=prior.is_hyper, log_scale=prior.log_scale,
+            likelihood=lambda: nothing, quantities=lambda xi: {"numbers": xi},
         )  # fmt: skip
         settings = Settings(method="hmc", n_samples=640, n_steps=400)
         draws = sample_chains(posterior, np.zeros(prior.n), settings)
@@ -523,10 +523,10 @@ def test_a_small_field_is_sampled_by_chains(observation: biro.Observation) -> No
     flux = LogNormal(10.0, 0.3, "Jy")
     field = ImagePrior("field", prior="correlated-field", size=N, cell=f"{CELL} rad", flux=flux)
     fitted = SkyModel([], images=[field], noise=Noise(factor=1.0))
-    image = biro.fit_image(data, fitted, n_steps=200, progress=False, backend="cpu")
+    image = biro.fit_image(data, fitted, n_steps=100, progress=False, backend="cpu")
     assert image.facts["method"] == "hmc"
-    assert image.samples.shape == (256, 1, N, N)
-    # Errors of chains are those of the posterior; 200 steps may be too few for them to agree.
+    assert image.samples.shape == (160, 1, N, N)
+    # Errors of chains are those of the posterior; 100 steps (160 samples) may be too few for them to agree.
     assert "APPROXIMATE" not in str(image)
     assert ("NOT CONVERGED" in str(image)) != image.facts["converged"]
     # 84 visibilities of noise 0.3 Jy: chi2/2N is good to 1/sqrt(84), and the image takes some of it.

@@ -33,8 +33,14 @@ _STRAIGHT = 1
 """Iterations whose samples are not bent: MAP. Straight ones would let the amplitude of a field collapse."""
 _MOVED, _MAP_MOVED = 0.4, 0.3
 """Moves of the mean below which it has converged, in units of the spread of samples, and of the noise."""
+_NEWTON, _CG = 10, 150
+"""Steps of Newton's method in an iteration, and of conjugate gradients in each of them."""
 _MAP_STEPS = 20
-"""Times more steps of Newton's method for MAP, on which all further iterations rest."""
+"""Times more steps for MAP, on which all further iterations rest."""
+_SAMPLING, _BENDING = 200, 20
+"""Steps of conjugate gradients for a sample, and of Newton's method that bend it."""
+_ENERGY = 0.02
+"""Change of the energy by which a step of Newton's method is the last."""
 _WHILE_MOVING, _LAST_MOVE, _RESULT = 0, 1, 2
 """Streams of random numbers. One stream while the mean moves lets it come to rest."""
 _CREPT, _TRAIL = 0.3, 3
@@ -76,14 +82,6 @@ class Settings:
         Pairs of samples while the mean moves, the same random numbers in each iteration.
     n_steps : int
         Steps of each chain at most, of "hmc".
-    newton, cg : int
-        Steps of Newton's method in an iteration, and of conjugate gradients in each.
-    sampling : int
-        Steps of conjugate gradients for a sample.
-    bending : int
-        Steps of Newton's method that bend a sample.
-    energy : float
-        Energy below which a step of Newton's method is the last.
     """
 
     method: Method = "geovi"
@@ -92,11 +90,6 @@ class Settings:
     n_iterations: int = 24
     seed: int = 1
     n_pairs: int = 12
-    newton: int = 10
-    cg: int = 150
-    sampling: int = 200
-    bending: int = 20
-    energy: float = 0.02
 
     def __post_init__(self) -> None:
         if self.method not in get_args(Method):
@@ -270,9 +263,7 @@ class _State:
         began, settings = time.monotonic(), self.settings
         is_map = settings.method == "map" or self.number == 0
         samples = self._without_spread() if is_map else self._sampled(_WHILE_MOVING, settings.n_pairs)[0]
-        steps = settings.newton * (_MAP_STEPS if is_map else 1)
-        limits = {"maxiter": steps, "absdelta": settings.energy, "cg_kwargs": self._gradients}
-        found = (self._held() if is_map else self._vi).kl_minimize(samples, minimize_kwargs=limits)
+        found = self._climbed(samples, is_map)
         mean = np.asarray(found.x)
         if is_map:
             mean = np.where(self.posterior.is_hyper, self.draws.mean, mean)
@@ -284,14 +275,18 @@ class _State:
         made = Iteration(self.number, energy, reduced, moved, crept, time.monotonic() - began)
         self.draws.mean = mean
         self.draws.iterations.append(made)
-        has_ended = int(found.status) == 0
-        self._judge(moved if has_ended or not is_map else np.inf, crept)
+        self._judge(moved if int(found.status) == 0 else np.inf, crept)
         return made
 
-    @property
-    def _gradients(self) -> dict[str, float]:
-        """How far conjugate gradients go: by energy, as residuals are small where weak data still pull."""
-        return {"maxiter": self.settings.cg, "absdelta": self.settings.energy / 200.0, "resnorm": 0.0}
+    def _climbed(self, samples: Any, is_map: bool) -> Any:
+        """The mean where the posterior of all samples is highest.
+
+        Conjugate gradients end by energy, as residuals are small where weak data still pull.
+        """
+        gradients = {"maxiter": _CG, "absdelta": _ENERGY / 200.0, "resnorm": 0.0}
+        steps = _NEWTON * (_MAP_STEPS if is_map else 1)
+        limits = {"maxiter": steps, "absdelta": _ENERGY, "cg_kwargs": gradients}
+        return (self._held() if is_map else self._vi).kl_minimize(samples, minimize_kwargs=limits)
 
     def _held(self) -> Any:
         """Minimiser of a likelihood whose hyperparameters stay where they are."""
@@ -312,13 +307,12 @@ class _State:
 
         Pairs whose bending did not end lie far out, and are left out.
         """
-        settings = self.settings
         keys = jax.random.split(jax.random.fold_in(self._key, stream), n_pairs)
         samples, ended = self._vi.draw_linear_samples(
             jnp.asarray(self.draws.mean),
             keys,
             point_estimates=(),
-            cg_kwargs={"absdelta": 1e-3, "maxiter": settings.sampling},
+            cg_kwargs={"absdelta": 1e-3, "maxiter": _SAMPLING},
         )
         unfinished = np.repeat(np.asarray(ended) != 0, 2)
         if self._bends:
@@ -328,8 +322,8 @@ class _State:
                 minimize_kwargs={
                     # nifty multiplies it by the number of unknowns: steps of 0.03 sd of each.
                     "xtol": 0.03 / np.sqrt(self.posterior.n),
-                    "maxiter": settings.bending,
-                    "cg_kwargs": {"maxiter": settings.cg},
+                    "maxiter": _BENDING,
+                    "cg_kwargs": {"maxiter": _CG},
                 },
             )
             return _of_ended(samples, np.asarray(states.status) == 0)
@@ -375,8 +369,7 @@ class _State:
         n_pairs = settings.n_samples // 2
         if n_pairs > settings.n_pairs:
             about, _ = self._sampled(_LAST_MOVE, n_pairs)
-            limits = {"maxiter": settings.newton, "absdelta": settings.energy, "cg_kwargs": self._gradients}
-            self.draws.mean = np.asarray(self._vi.kl_minimize(about, minimize_kwargs=limits).x)
+            self.draws.mean = np.asarray(self._climbed(about, is_map=False).x)
         samples, self.draws.n_unfinished = self._sampled(_RESULT, n_pairs)
         self.draws.samples = np.asarray(samples.samples)
 
