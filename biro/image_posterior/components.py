@@ -124,7 +124,7 @@ class FreeComponents:
             )
             for one in starts
         ]
-        return np.clip(min(found, key=lambda each: each.cost).x, -BEYOND, BEYOND)
+        return np.asarray(np.clip(min(found, key=lambda each: each.cost).x, -BEYOND, BEYOND))
 
     def _draws(self, data: Sequence[Vis], weights: Sequence[Array], seed: int) -> list[Array]:
         """The draws of the prior with the highest posterior, and its median among them."""

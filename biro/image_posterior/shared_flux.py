@@ -78,4 +78,4 @@ def _slope(problem: ImageProblem, k: int) -> float:
 
 
 def _where(condition: NDArray[np.bool_]) -> list[int]:
-    return np.flatnonzero(condition).tolist()
+    return [int(k) for k in np.flatnonzero(condition)]

@@ -131,7 +131,10 @@ def _whitening(sets: ClosureSets, sign: float, n: int) -> _Rows:
     weight = sets.legs.variance**-0.5
     counts = sets.n_phase if sign < 0 else sets.n_amplitude
     order = np.argsort(owner, kind="stable")
-    row, leg, value, start = [], [], [], 0
+    row: list[Index] = []
+    leg: list[Index] = []
+    value: list[Array] = []
+    start = 0
     for s, own in zip(range(sets.n_set), np.split(order, np.cumsum(sets.n_leg_of_set)[:-1]), strict=False):
         columns = slice(s * sets.width, (s + 1) * sets.width)
         antennas = weight[own, None] * incidence[own][:, columns].toarray()
@@ -141,8 +144,10 @@ def _whitening(sets: ClosureSets, sign: float, n: int) -> _Rows:
         value.append((basis.T * weight[own]).ravel())
         start += int(counts[s])
     assert start == n
-    places = (np.concatenate([np.zeros(0, np.int64), *each]) for each in (row, leg))
-    return _Rows(*places, np.concatenate([np.zeros(0), *value]), n)
+    nothing = np.zeros(0, np.int64)
+    return _Rows(
+        np.concatenate([nothing, *row]), np.concatenate([nothing, *leg]), np.concatenate([[], *value]), n
+    )
 
 
 def _refuse_many(closures: Sequence[PartitionClosures]) -> None:
