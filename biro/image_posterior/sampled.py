@@ -72,6 +72,8 @@ def fit_sampled(problem: ImageProblem) -> FittedImage:
         image = np.maximum(start.samples[0, 0], 0.0)
         prior = _prior(problem, image)
         model = _model(problem, prior)
+        if model.is_convolved and "method" not in problem.options:
+            settings = replace(settings, method="mgvi")  # bent samples of large images take very long
         _tell(_plan(problem, model, settings))
         draws = _sampled(problem, model, settings, _start(problem, model, start.operator, image))
         return _result(problem, model, draws, settings.method, time.monotonic() - began)
