@@ -128,7 +128,11 @@ def choose_field(
         )
     shortest = _shortest(observation)
     if n is None:
-        n, why = _size(observation, step, shortest, pointings) if width is None else (_even(width / step), "the field")
+        n, why = (
+            _size(observation, step, shortest, pointings)
+            if width is None
+            else (_even(width / step), "the field")
+        )
         if width is None:
             chosen.append(f"size {n} ({angle_text(n * step)}): {why}")
     made = ImageField(n, step, centre, tuple(chosen))
