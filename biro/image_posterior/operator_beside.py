@@ -71,4 +71,4 @@ class OperatorBeside(ImageOperator):
         columns = self._free.changes(self._xi)
         dirty = np.stack([self.adjoint(column, weighted=True)[0] for column in columns])
         slopes = self._free.derivatives(self._xi, [weight / self._noise**2 for weight in self.weights])
-        return dirty, np.linalg.inv(slopes.T @ slopes) / self._noise**2
+        return dirty, np.asarray(np.linalg.inv(slopes.T @ slopes) / self._noise**2, np.float64)

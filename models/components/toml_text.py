@@ -56,10 +56,10 @@ def to_toml(model: SkyDescription, *, centre: Centre | None = None, python_as_co
     for image in model.images:
         emit.image(image)
     for fitted in model.image_priors:
-        default = [
+        usual = [
             key for key in ("regularisation", "stokes") if getattr(fitted, key) == getattr(type(fitted), key)
         ]
-        emit.table("[[image]]", _entries(fitted, tuple(default)))
+        emit.table("[[image]]", _entries(fitted, tuple(usual)))
     if model.beam is not None:
         emit.beam(model.beam)
     if model.pointing is not None:

@@ -18,12 +18,12 @@ from typer.testing import CliRunner
 import biro
 from biro.cli.app import app
 from biro.image_posterior.field import ImageField, choose_field
-from biro.image_posterior.fit import _noise, _one_hand
+from biro.image_posterior.make_problem import noise_of, one_hand
 from biro.image_posterior.operator import ImageOperator, source_outside, with_data
 from biro.image_posterior.region import parse_region
 from biro.image_posterior.regularisers import Regulariser, make_regulariser
 from biro.image_posterior.result import ImagePosterior, read_result
-from biro.image_posterior.sampled import _flux
+from biro.image_posterior.sampled_model import flux_of
 from biro.image_posterior.smooth import FluxPrior, smooth_map
 from biro.models import ImagePrior, Noise, Normal, PointSource, SkyModel
 from biro.models.components.direction import lm_to_radec
@@ -487,11 +487,11 @@ def test_noise_of_few_differences_is_taken_as_stated(observation: Observation) -
     (part,) = observation.partitions
     first = (part.time_index < 2) & (part.antenna1 == 0)
     few = replace(part, weight=np.where(first[:, None, None], part.weight, 0.0))
-    factor, remark = _noise(replace(observation, partitions=(few,)), replace(diffuse(), noise=Noise()))
+    factor, remark = noise_of(replace(observation, partitions=(few,)), replace(diffuse(), noise=Noise()))
     # 26 baselines of an antenna at two times have 26 differences, fewer than the 32 that measure the noise.
     assert factor == 1.0
     assert "noise taken as stated: too few neighbouring times (26 differences" in remark
-    factor, remark = _noise(observation, replace(diffuse(), noise=Noise()))
+    factor, remark = noise_of(observation, replace(diffuse(), noise=Noise()))
     # 1053 complex differences: the median of |x| is good to sqrt(0.68 / 1053) = 2.5 %.
     assert factor == pytest.approx(1.0, abs=0.1)
     assert not remark
@@ -502,12 +502,12 @@ def test_visibilities_of_one_hand_are_named() -> None:
     hands = [name in ("RR", "XX") for name in part.corr_type]
     name = part.corr_type[hands.index(True)]
     n = part.weight[..., 0].size
-    assert _one_hand([part], n) == ()
+    assert one_hand([part], n) == ()
     alone = replace(part, weight=part.weight * np.array(hands))
     expected = (
         f"ONE HAND: {n} visibilities are {name} alone and count as Stokes I; the sky is assumed unpolarised"
     )
-    assert _one_hand([alone], n) == (expected,)
+    assert one_hand([alone], n) == (expected,)
 
 
 @pytest.mark.parametrize(
@@ -529,10 +529,10 @@ def test_a_flux_that_samples_of_pixels_do_not_use_is_refused(observation: Observ
 
 
 def test_a_normal_flux_that_log_normal_cannot_stand_for_is_refused() -> None:
-    assert _flux(Normal(2.0, 0.5, "Jy")) == (2.0, 0.25)
+    assert flux_of(Normal(2.0, 0.5, "Jy")) == (2.0, 0.25)
     for mean, sd in ((1.0, 1.0), (-1.0, 0.1), (0.0, 0.1)):
         with pytest.raises(biro.InputError, match="needs a mean above its sd"):
-            _flux(Normal(mean, sd, "Jy"))
+            flux_of(Normal(mean, sd, "Jy"))
 
 
 def test_baselines_at_one_place_alone_in_a_partition_set_no_width(observation: Observation) -> None:

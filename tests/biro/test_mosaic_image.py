@@ -89,7 +89,7 @@ def test_adjoint_with_beams(operator: ImageOperator) -> None:
 
 
 def test_responses_add_up_to_the_normal_matrix(operator: ImageOperator) -> None:
-    """R^T W R of a point is the sum over pointings of P (PSF * P x): w-terms and one beam for the band differ."""
+    """R^T W R of a point is the sum over pointings of P (PSF * P x), but for w-terms and the band's beam."""
     point = np.zeros((1, SIZE, SIZE))
     point[0, 40, 20] = 1.0
     exact = operator.adjoint(operator.predict(point), weighted=True)[0]

@@ -116,6 +116,10 @@ class PolarisedField:
         """Power of a at `wavenumbers`: that of ln I where little is polarised."""
         return self._intensity.spectrum(xi[: self._intensity.n])
 
+    def log_scale(self, xi: Any) -> None:
+        """Chains, which alone need it, are for Stokes I at one frequency."""
+        return
+
     def numbers(self, image: Array) -> Array:
         """Numbers (n,) of an unpolarised image near this one."""
         return np.append(self._intensity.numbers(image), np.zeros(self.n - self._intensity.n))
@@ -186,6 +190,10 @@ class SpectralField:
     def spectrum(self, xi: Any) -> Any:
         """Power spectrum of the field of Stokes I."""
         return self._brightness.spectrum(xi[: self._brightness.n])
+
+    def log_scale(self, xi: Any) -> None:
+        """Chains, which alone need it, are for Stokes I at one frequency."""
+        return
 
     def numbers(self, image: Array) -> Array:
         """Numbers (n,) of an image near this one, with the mean spectrum."""

@@ -1,0 +1,143 @@
+"""The prior of the sky and the model of the data of an image that is sampled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.errors import InputError
+from biro.image_posterior.operator import Vis, with_data
+from biro.image_posterior.problem import ImageProblem, PlanesData
+from biro.models import Fixed
+from biro.models.quantities import units
+from biro.models.quantities.prior import LogNormal, Normal, Prior
+
+if TYPE_CHECKING:
+    from biro.image_posterior.sampling.compact import CompactModel
+    from biro.image_posterior.sampling.convolved_model import ConvolvedModel
+    from biro.image_posterior.sampling.sky_priors import CorrelatedField, SkyPrior
+    from biro.image_posterior.sampling.visibility_model import VisibilityModel
+
+    AnyModel: TypeAlias = VisibilityModel | CompactModel | ConvolvedModel
+
+Array = NDArray[np.float64]
+_BRIGHTER = 10.0
+"""Samples are at most so much brighter than the fast map: what modes of the data are looked for."""
+_FLUX_ERROR = 0.01
+"""Relative error of a flux that is a number."""
+
+
+def sky_prior(problem: ImageProblem, image: Array) -> SkyPrior:
+    """The prior of the sky with the flux of the model, or that of the fast map."""
+    from biro.image_posterior.sampling.sky_priors import FLUX_SD, CorrelatedField, Pixels
+
+    flux, sd = flux_of(problem.prior.flux)
+    if flux is None:
+        flux, sd = float(image.sum()), FLUX_SD
+    if not flux > 0.0:
+        raise InputError("the data have no positive flux, so that there is no image; check their phases")
+    if problem.prior.prior == "pixels":
+        return Pixels(problem.operator.field.size, flux)
+    made = CorrelatedField(problem.operator.field.size, flux, sd)
+    if isinstance(problem.prior.flux, Normal):
+        made.lines += (
+            f"flux: the normal prior is taken as log-normal, median {flux:.3g} Jy, sd of ln {sd:.2g}",
+        )
+    return made if problem.planes is None else _with_planes(problem, problem.planes, made)
+
+
+def _with_planes(problem: ImageProblem, planes: PlanesData, intensity: CorrelatedField) -> SkyPrior:
+    """The prior of polarised brightness, of spectra, or of both."""
+    from biro.image_posterior.sampling.plane_priors import PolarisedField, SpectralField
+
+    size, prior = planes.operator.field.size, problem.prior
+    made = PolarisedField(intensity, size, prior.stokes) if prior.is_polarised else intensity
+    if planes.operator.freq is None:
+        return made
+    return SpectralField(made, size, prior.spectral_index, planes.operator.freq, planes.reference)
+
+
+def flux_of(given: Any) -> tuple[float | None, float]:
+    """The flux of the image in Jy, and sd of its logarithm."""
+    if given is None:
+        return None, 0.0
+    scale = units.factor(given.unit or "Jy", units.FLUX)
+    if isinstance(given, Fixed):
+        return float(given.value * scale), _FLUX_ERROR
+    if isinstance(given, LogNormal):
+        return float(given.median * scale), float(given.sd)
+    if isinstance(given, Normal):
+        if not 0.0 <= given.sd < given.mean:
+            raise InputError(
+                "flux: a normal prior of an image that is sampled is taken as log-normal and needs a mean "
+                f"above its sd, found mean {given.mean:g} and sd {given.sd:g}; give a log-normal prior"
+            )
+        return float(given.mean * scale), float(given.sd / given.mean)
+    raise InputError(
+        f"flux: an image that is sampled needs a number, a normal or a log-normal prior, found {given.family}"
+    )
+
+
+def posterior_model(problem: ImageProblem, prior: SkyPrior, flux: float) -> AnyModel:
+    """Visibilities with gains and noise as the model has them; large data without these by convolution."""
+    from biro.image_posterior.sampling.compact import CompactModel, find_modes
+    from biro.image_posterior.sampling.component_model import ComponentModel
+    from biro.image_posterior.sampling.convolved_model import ConvolvedModel
+    from biro.image_posterior.sampling.gain_model import GainModel
+    from biro.image_posterior.sampling.jax_operator import UsedData
+    from biro.image_posterior.sampling.noise_model import NoiseModel
+    from biro.image_posterior.sampling.planes_model import PlanesModel, PolarisedModel
+    from biro.image_posterior.sampling.visibility_model import VisibilityModel
+
+    sky, observation = problem.sky, problem.observation
+    if problem.closures:
+        from biro.image_posterior.sampling.closure_fit import closure_model
+
+        return closure_model(problem, prior)
+    used, is_polarised = UsedData(problem.operator.weights), problem.prior.is_polarised
+    gains = GainModel(sky, observation, used) if sky.gains and not is_polarised else None
+    data: list[Vis] = problem.operator.data
+    fixed: Sequence[Vis] | None = None
+    components = ComponentModel(problem.free, used) if problem.free else None
+    if gains is not None or is_polarised or components is not None:
+        # Gains act on the components, too: the data are those that were measured.
+        data = [part.vis for part in observation.partitions]
+        fixed = problem.components if components is None else None
+    noise, scale = None, problem.noise
+    if isinstance(sky.noise.factor, Prior) or sky.noise.follows_model:
+        noise, scale = NoiseModel(sky.noise, observation.partition_views, used), 1.0
+    operator = with_data(problem.operator, data, [weight / scale**2 for weight in problem.operator.weights])
+    n_stokes = len(problem.prior.stokes)
+    if is_polarised:
+        return PolarisedModel(operator, prior, sky, n_stokes=n_stokes, noise=noise, fixed=fixed, used=used)
+    if problem.planes is not None:
+        return PlanesModel(
+            operator, prior, n_stokes=n_stokes, gains=gains, noise=noise, fixed=fixed, used=used
+        )
+    if is_convolved(problem):
+        return ConvolvedModel(operator, prior)
+    modes = find_modes(operator, used, _BRIGHTER * flux)
+    options: dict[str, Any] = {
+        "gains": gains,
+        "noise": noise,
+        "fixed": fixed,
+        "used": used,
+        "components": components,
+    }
+    if modes is not None:
+        return CompactModel(operator, prior, modes, **options)
+    return VisibilityModel(operator, prior, **options)
+
+
+def is_convolved(problem: ImageProblem) -> bool:
+    """Whether convolutions with the PSF take the place of predictions: large data of an image alone."""
+    from biro.image_posterior.sampling.convolved_model import LARGE
+
+    noise = problem.sky.noise
+    is_fitted = bool(problem.sky.gains) or isinstance(noise.factor, Prior) or noise.follows_model
+    has_more = is_fitted or problem.free is not None or problem.closures or problem.planes is not None
+    # The convolution with one PSF does not know beams.
+    return sum(problem.operator.n_data) > LARGE and not has_more and problem.operator.beams is None

@@ -1,0 +1,214 @@
+"""What samples of an image make: images, calibrated data, tables, and what a user must know of the errors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.files.json_value import JsonValue
+from biro.image_posterior.fast_map import with_components
+from biro.image_posterior.operator import ImageOperator, with_data
+from biro.image_posterior.parameter_facts import parameter_facts
+from biro.image_posterior.problem import FittedImage, ImageProblem
+from biro.image_posterior.shared_flux import remarks_on_components
+from biro.models import Gain
+
+if TYPE_CHECKING:
+    from biro.image_posterior.sampled_model import AnyModel
+    from biro.image_posterior.sampling.chains import ChainDraws
+    from biro.image_posterior.sampling.variational import Draws
+
+Array = NDArray[np.float64]
+_NOT_CONVERGED = (
+    "NOT CONVERGED: the mean image still moves after {} iterations, so that the errors may be too small; "
+    "give more (n_iterations)"
+)
+_CHAINS_DISAGREE = (
+    "NOT CONVERGED: after {} steps the chains disagree: largest R-hat {:.2f} (below {:.3g} is wanted), at "
+    "least {:.0f} effective samples ({:.0f} are wanted; slowest: {}). Errors may be wrong. Give more steps "
+    "(n_steps) with the same run directory"
+)
+_APPROXIMATE = (
+    "APPROXIMATE ERRORS: errors of the power spectrum, and of pixels that the data do not determine, are too "
+    "large or too small by up to a factor of 1.5. Use them as a guide"
+)
+_TOO_SMALL = (
+    "ERRORS TOO SMALL: MGVI gives errors of the power spectrum and of faint pixels that are 2 to 3 times too "
+    "small"
+)
+_ANGLE_LOST = (
+    "EVPA NOT CALIBRATED: phases of both hands are fitted apart, so that all angles are off by half of the "
+    "phase between the hands of the reference antenna; turn them to a known angle"
+)
+_UNFINISHED = "{} of {} samples did not converge; errors are less reliable"
+
+
+def fitted_image(
+    problem: ImageProblem, model: AnyModel, draws: Draws, method: str, seconds: float
+) -> FittedImage:
+    """Images of the samples, the data with mean gains taken out, and what else was found."""
+    import jax
+    import jax.numpy as jnp
+
+    from biro.image_posterior.sampling.chains import ChainDraws
+    from biro.image_posterior.sampling.convolved_model import ConvolvedModel
+    from biro.image_posterior.sampling.plane_priors import SpectralField
+    from biro.image_posterior.sampling.planes_model import PlanesModel, PolarisedModel
+
+    is_map = not len(draws.samples)
+    states = jnp.asarray(draws.mean[None] if is_map else draws.samples)
+    images = np.asarray(jax.lax.map(lambda xi: model.prior.planes(xi[model.at.sky]), states))
+    facts: dict[str, JsonValue] = {
+        "method": method,
+        "iterations": [_for_json(one) for one in getattr(draws, "blocks", draws.iterations)],
+        "converged": draws.converged,
+        "seconds": round(seconds, 1),
+        "assumed": list(model.prior.lines),
+    }
+    arrays: dict[str, NDArray[Any]] = {"latent": np.asarray(states)}
+    spectrum = model.prior.spectrum(states[0][model.at.sky])
+    if spectrum is not None:
+        spectra = jax.lax.map(lambda xi: model.prior.spectrum(xi[model.at.sky]), states)
+        arrays |= {"wavenumber": model.prior.wavenumbers, "power_spectrum": np.asarray(spectra)}
+    if isinstance(model.prior, SpectralField):
+        coefficients = jax.lax.map(lambda xi: model.prior.coefficients(xi[model.at.sky]), states)
+        arrays["spectral_index"] = np.asarray(coefficients)
+        arrays["plane_freq"] = np.asarray(problem.operator.freq)
+    if model.noise is not None:
+        factor, fraction = jax.vmap(lambda xi: model.noise.values(xi[model.at.noise]))(states)
+        facts["noise"] = {
+            "factor": float(np.mean(factor)),
+            "factor_sd": float(np.std(factor)),
+            "systematic": float(np.mean(fraction)),
+        }
+    if model.components is not None:
+        problem = with_components(problem, draws.mean[model.at.components])
+    noise: float | None
+    n_free, centre = 0, None
+    remarks = _of_chains(draws) if isinstance(draws, ChainDraws) else _remarks(problem, draws, method)
+    if problem.closures:
+        from biro.image_posterior.sampling.closure_fit import closure_remark, without_gains
+
+        assert not isinstance(model, ConvolvedModel)
+        operator, noise, n_free, of_closures = without_gains(problem, model, draws.mean)
+        facts |= of_closures
+        remarks += (closure_remark(problem),)
+        centre = np.asarray(model.image(jnp.asarray(draws.mean)))[None]
+    else:
+        operator, noise = _with_noise(problem, model, draws.mean)
+    if isinstance(model, PlanesModel):
+        centre = np.asarray(jax.lax.map(model.image, states)).mean(axis=0)
+    if isinstance(model, PolarisedModel) and not model.antennas.changes_nothing:
+        centre = model.centre(draws.mean)
+        observation = problem.observation
+        operator = model.calibrated(draws.mean, [part.vis for part in observation.partitions], operator)
+        antennas, numbers = model.antennas, states[:, model.at.gains]
+        arrays["leakage"], facts["leakage"] = model.leakages(np.asarray(states))
+        n_free = _n_free(numbers)
+        if antennas.n_gain:
+            arrays["gain_coordinates"] = np.asarray(jax.vmap(antennas.coordinates)(numbers))[
+                :, : antennas.n_gain
+            ]
+            facts["gains"] = list(antennas.names[: antennas.n_gain])
+    elif model.gains is not None:
+        operator = _calibrated(problem, model, draws.mean, operator)
+        # Gains of the mean state go with its image: with free amplitudes the mean image has another flux.
+        centre = np.asarray(model.image(jnp.asarray(draws.mean)))
+        centre = centre if isinstance(model, PlanesModel) else centre[None]
+        n_free = _n_free(states[:, model.at.gains])
+        arrays["gain_coordinates"] = np.asarray(
+            jax.vmap(lambda xi: model.gains.coordinates(xi[model.at.gains]))(states)
+        )
+        facts["gains"] = list(model.gains.names)
+    if model.components is not None:
+        centre = np.asarray(model.image(jnp.asarray(draws.mean)))[None]
+        n_free += model.components.n
+        theta = np.asarray(jax.vmap(lambda xi: model.components.theta(xi[model.at.components]))(states))
+        arrays["parameters"] = theta
+        facts |= parameter_facts(model.components.names, model.components.units, theta)
+        remarks += remarks_on_components(problem, np.asarray(states[:, model.at.components]), images)
+    return FittedImage(
+        samples=images,
+        is_map=is_map,
+        operator=operator,
+        remarks=remarks,
+        facts=facts,
+        arrays=arrays,
+        noise=noise,
+        n_free=n_free,
+        centre=centre,
+    )
+
+
+def _of_chains(draws: ChainDraws) -> tuple[str, ...]:
+    """What a user must know of samples of chains."""
+    from biro.image_posterior.sampling.chains import N_EFFECTIVE, R_HAT
+
+    if draws.converged:
+        return ()
+    last = draws.blocks[-1]
+    found = last.steps, draws.r_hat, R_HAT, draws.effective, N_EFFECTIVE, last.slowest
+    return (_CHAINS_DISAGREE.format(*found),)
+
+
+def _n_free(numbers: Any) -> int:
+    """How many numbers the data determine: what the variance of each has lost against the prior, 1."""
+    return round(float(np.sum(1.0 - np.clip(np.var(numbers, axis=0), 0.0, 1.0))))
+
+
+def _for_json(one: Any) -> dict[str, JsonValue]:
+    """Numbers of an iteration; JSON has no infinity."""
+    return {key: None if value == np.inf else value for key, value in vars(one).items()}
+
+
+def _remarks(problem: ImageProblem, draws: Draws, method: str) -> tuple[str, ...]:
+    """What a user must know of the errors of the samples."""
+    has_spectrum, n_samples = problem.prior.prior != "pixels", len(draws.samples)
+    given = [
+        (bool(n_samples) and has_spectrum, _APPROXIMATE),
+        (not draws.converged, _NOT_CONVERGED.format(len(draws.iterations))),
+        (draws.n_unfinished > 0, _UNFINISHED.format(draws.n_unfinished, n_samples)),
+        (method == "mgvi" and has_spectrum, _TOO_SMALL),
+        (problem.prior.is_polarised and _has_own_phases(problem.sky.gains), _ANGLE_LOST),
+    ]
+    return tuple(text for is_given, text in given if is_given)
+
+
+def _has_own_phases(gains: Sequence[Gain]) -> bool:
+    """Whether phases of the two hands are fitted apart."""
+    apart = (gain for gain in gains if gain.feeds != "common")
+    return any(gain.phase is not None or gain.ratio_phase is not None for gain in apart)
+
+
+def _with_noise(problem: ImageProblem, model: AnyModel, mean: Array) -> tuple[ImageOperator, float | None]:
+    """The operator with the noise of the mean state in its weights, less the factor that is returned."""
+    if model.noise is None:
+        return problem.operator, None
+    numbers = mean[model.at.noise]
+    scale = np.asarray(model.noise.scale(numbers, model.visibilities(mean)))[0]
+    # Several groups have factors of their own: chi2 is divided by one, and weights have the rest.
+    factor = float(np.mean(model.noise.values(numbers)[0]))
+    ratio = model.used.put(factor / scale)
+    weights = [weight * own**2 for weight, own in zip(problem.operator.weights, ratio, strict=True)]
+    return with_data(problem.operator, problem.operator.data, weights), factor
+
+
+def _calibrated(
+    problem: ImageProblem, model: AnyModel, mean: Array, operator: ImageOperator
+) -> ImageOperator:
+    """The data with the gains of the mean state taken out, and without the components."""
+    assert model.gains is not None
+    log_amplitude, phase = model.gains.factors(mean[model.at.gains])
+    factor = np.exp(np.asarray(log_amplitude) + 1j * np.asarray(phase))
+    products = model.used.put(np.broadcast_to(factor, (model.n_data,)))
+    data, weights = [], []
+    for part, product, beside, weight in zip(
+        problem.observation.partitions, products, problem.components, operator.weights, strict=True
+    ):
+        safe = np.where(product == 0.0, 1.0, product)
+        data.append(np.asarray(part.vis / safe - beside))
+        weights.append(weight * np.abs(safe) ** 2)
+    return with_data(problem.operator, data, weights)
