@@ -29,7 +29,7 @@ from biro.image_posterior.problem import ImageProblem, PlanesData
 from biro.models import Fixed, ImagePrior, Noise, SkyModel
 from biro.models.quantities import units
 from biro.observation.correlations import PARALLEL_HANDS
-from biro.observation.noise import MIN_DIFFERENCES
+from biro.observation.noise import MIN_DIFFERENCES, measure_noise
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition
 from biro.observation.stokes import PSEUDO_I, form_stokes

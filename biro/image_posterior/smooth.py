@@ -6,8 +6,8 @@ minor problem minimises
     chi2(x0)/2 - <x - x0, g> + <x - x0, H (x - x0)>/2 + strength penalty
 
 by L-BFGS-B, where H is the convolution with the PSF of twice the field, which is R^T W R but for w-terms.
-With beams P it is the sum over pointings of P (PSF * P x). Where g is exact the minimum is that of the exact chi2, however approximate H is. The cycles end when the
-exact chi2 stops falling.
+With beams P it is the sum over pointings of P (PSF * P x). Where g is exact the minimum is that of the exact
+chi2, however approximate H is. The cycles end when the exact chi2 stops falling.
 """
 
 from __future__ import annotations
