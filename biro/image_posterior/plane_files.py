@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,10 +12,9 @@ from biro._version import __version__
 from biro.imaging.fits import write_image
 from biro.imaging.fits_header import FitsAxis, celestial_axes, image_cards, stokes_axis
 
-if TYPE_CHECKING:
-    from biro.image_posterior.result import ImagePosterior
-
 Array = NDArray[np.float64]
+ImagePosterior: TypeAlias = Any
+"""That of `result`, which imports this module."""
 _STOKES = "IQUV"
 _UNITS = {
     "mean": "Jy/pixel",
