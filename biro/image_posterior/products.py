@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,7 +15,6 @@ from biro.simulation.npz import write_npz
 
 if TYPE_CHECKING:
     from biro.image_posterior.problem import FittedImage, ImageProblem
-    from biro.image_posterior.result import ImagePosterior
 
 CALIBRATED = "calibrated.npz"
 """Stokes I visibilities with the fitted gains taken out."""
@@ -31,9 +30,7 @@ def write_calibrated(path: Path, problem: ImageProblem, fitted: FittedImage) -> 
     write_npz(path, operator.observation, [vis + beside for vis, beside in pairs])
 
 
-def write_samples(
-    path: Path, image: ImagePosterior, cards: Mapping[str, str | float], history: Sequence[str]
-) -> None:
+def write_samples(path: Path, image: Any, cards: Mapping[str, str | float], history: Sequence[str]) -> None:
     """Write all samples as a FITS cube in float32; axes of the array: SAMPLE, STOKES, FREQ, DEC, RA.
 
     Parameters
@@ -54,7 +51,7 @@ def write_samples(
     write_atomic(path, buffer.getvalue())
 
 
-def write_spectrum(folder: Path, image: ImagePosterior, *, pictures: bool) -> list[Path]:
+def write_spectrum(folder: Path, image: Any, *, pictures: bool) -> list[Path]:
     """Write the power spectrum of ln I as a table and a picture; nothing where the prior has none.
 
     Returns
