@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -12,15 +12,12 @@ from biro.display.style import COLOUR, COLUMN, new_figure
 from biro.image_posterior.polarisation import draw_ticks
 from biro.imaging.pictures import Panel, draw_panels
 
-if TYPE_CHECKING:
-    from biro.image_posterior.result import ImagePosterior
-
 Array = NDArray[np.float64]
 _FAINT = 100.0
 """Colours are linear in brightness up to five times the peak over this."""
 
 
-def draw_image(image: ImagePosterior) -> Figure:
+def draw_image(image: Any) -> Figure:
     """The image of Stokes I, its standard deviation where there are samples, and the residual image.
 
     With samples, contours of the mean are at 3, 6, 12, ... times the standard deviation of the same pixel:
@@ -47,7 +44,7 @@ def draw_image(image: ImagePosterior) -> Figure:
     return figure
 
 
-def draw_power_spectrum(image: ImagePosterior) -> Figure:
+def draw_power_spectrum(image: Any) -> Figure:
     """Power spectrum of ln I: median, 68 % band and samples."""
     k, spectra = image.arrays["wavenumber"], image.arrays["power_spectrum"]
     with new_figure((COLUMN, 0.8 * COLUMN)) as figure:

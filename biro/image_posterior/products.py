@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,7 +13,6 @@ from biro.simulation.npz import write_npz
 
 if TYPE_CHECKING:
     from biro.image_posterior.problem import FittedImage, ImageProblem
-    from biro.image_posterior.result import ImagePosterior
 
 CALIBRATED = "calibrated.npz"
 """Stokes I visibilities with the fitted gains taken out."""
@@ -29,7 +28,7 @@ def write_calibrated(path: Path, problem: ImageProblem, fitted: FittedImage) -> 
     write_npz(path, operator.observation, [vis + beside for vis, beside in pairs])
 
 
-def write_spectrum(folder: Path, image: ImagePosterior, *, pictures: bool) -> list[Path]:
+def write_spectrum(folder: Path, image: Any, *, pictures: bool) -> list[Path]:
     """Write the power spectrum of ln I as a table and a picture; nothing where the prior has none.
 
     Returns

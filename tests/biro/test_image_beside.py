@@ -223,7 +223,7 @@ class TestSamples:
         )  # fmt: skip
         components = ComponentModel(linear.free, UsedData(linear.operator.weights))
         model = VisibilityModel(linear.operator, prior, components=components)
-        settings = Settings(method="mgvi", n_samples=60, n_iterations=2, n_pairs=2, seed=3, cg=400)
+        settings = Settings(method="mgvi", n_samples=60, n_iterations=2, n_pairs=2, seed=3)
         draws = sample(model, np.zeros(model.n), settings)
         fluxes = np.array([components.theta(xi[model.at.components])[0] for xi in draws.samples])
         sd = np.sqrt(np.diag(linear.covariance))
