@@ -88,7 +88,7 @@ def plot(
 def _draw_image(run: Path) -> None:
     """Draw the picture of an image that was fitted again."""
     from biro.files.atomic import write_figure
-    from biro.image_posterior.result import read_result
+    from biro.image_posterior.results.result import read_result
 
     image = read_result(run)
     plain_pictures()

@@ -13,7 +13,7 @@ from biro.cli.options import JsonFlag
 from biro.run.environment import plain_pictures
 
 if TYPE_CHECKING:
-    from biro.image_posterior.profile import Profile
+    from biro.image_posterior.results.profile import Profile
 
 SUFFIXES = (".csv", ".png")
 """Files of a profile."""
@@ -51,8 +51,8 @@ def region(
 
     Both have errors where the image has samples.
     """
-    from biro.image_posterior.region import parse_region
-    from biro.image_posterior.result import read_result
+    from biro.image_posterior.results.region import parse_region
+    from biro.image_posterior.results.result import read_result
 
     shapes = [parse_region(text) for text in regions]
     lines = [shape for shape in shapes if shape.is_line]

@@ -16,12 +16,12 @@ from biro.display.arguments import OBSERVATION, SKY, takes
 from biro.display.progress import showing
 from biro.errors import InputError
 from biro.image_posterior.make_problem import image_problem
-from biro.image_posterior.map_checkpoint import NAME
+from biro.image_posterior.maps.map_checkpoint import NAME
 from biro.image_posterior.operator import source_outside
 from biro.image_posterior.problem import CHECKPOINT, FittedImage, ImageProblem
-from biro.image_posterior.products import CALIBRATED, write_calibrated
-from biro.image_posterior.result import FILE, MISFIT, ImagePosterior
-from biro.image_posterior.run import image_run
+from biro.image_posterior.results.products import CALIBRATED, write_calibrated
+from biro.image_posterior.results.result import FILE, MISFIT, ImagePosterior
+from biro.image_posterior.results.run import image_run
 from biro.image_posterior.short_baselines import at_one_place
 from biro.imaging.imager import first_date, origin_of
 from biro.imaging.psf import fit_beam
@@ -233,7 +233,7 @@ def _engine(problem: ImageProblem) -> FittedImage:
                 'write prior = "smooth"'
             ) from None
         return fit_sampled(problem)
-    from biro.image_posterior.fast_map import fit_map
+    from biro.image_posterior.maps.fast_map import fit_map
 
     return fit_map(problem)[1]
 

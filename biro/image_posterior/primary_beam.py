@@ -10,7 +10,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from biro.errors import InputError
 from biro.image_posterior.field import ImageField
-from biro.image_posterior.operator import Vis
 from biro.imaging.frequency_nodes import choose_nodes, lagrange
 from biro.imaging.seen_image import SeenImage
 from biro.models import PointSource, SkyModel
@@ -21,6 +20,7 @@ from biro.observation.partition import Partition
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
 
 Array = NDArray[np.float64]
+Vis = NDArray[np.complexfloating]
 SAME_CENTRE = 1e-12
 """Distance of phase centres, rad, below which they are one."""
 LITTLE = 0.1

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from biro.display.formatting import check_names
 from biro.errors import InputError
-from biro.image_posterior.fast_map import fit_map
+from biro.image_posterior.maps.fast_map import fit_map
 from biro.image_posterior.operator import ImageOperator
 from biro.image_posterior.problem import CHECKPOINT, FittedImage, ImageProblem
 from biro.image_posterior.sampled_model import flux_of, is_convolved, posterior_model, sky_prior

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.files.json_value import JsonValue
-from biro.image_posterior.fast_map import with_components
+from biro.image_posterior.maps.fast_map import with_components
 from biro.image_posterior.operator import ImageOperator, with_data
-from biro.image_posterior.parameter_facts import parameter_facts
 from biro.image_posterior.problem import FittedImage, ImageProblem
-from biro.image_posterior.shared_flux import remarks_on_components
+from biro.image_posterior.results.parameter_facts import parameter_facts
+from biro.image_posterior.results.shared_flux import remarks_on_components
 from biro.models import Gain
 
 if TYPE_CHECKING:

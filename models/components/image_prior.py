@@ -37,7 +37,7 @@ class ImagePrior:
         Of the whole image; a number is known to 1 %.
     regularisation : "starlet", "entropy" or "tv"
         For "smooth" alone: what images are preferred among those that fit; see
-        `biro.image_posterior.smooth`.
+        `biro.image_posterior.maps.smooth`.
     stokes : "I", "IQU" or "IQUV", default "I"
         For "correlated-field" alone: what the image has. "IQU" takes Stokes V as 0. Polarised brightness is
         at most I by construction.

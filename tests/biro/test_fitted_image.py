@@ -19,12 +19,12 @@ import biro
 from biro.cli.app import app
 from biro.image_posterior.field import ImageField, choose_field
 from biro.image_posterior.make_problem import noise_of, one_hand
+from biro.image_posterior.maps.regularisers import Regulariser, make_regulariser
+from biro.image_posterior.maps.smooth import FluxPrior, smooth_map
 from biro.image_posterior.operator import ImageOperator, source_outside, with_data
-from biro.image_posterior.region import parse_region
-from biro.image_posterior.regularisers import Regulariser, make_regulariser
-from biro.image_posterior.result import ImagePosterior, read_result
+from biro.image_posterior.results.region import parse_region
+from biro.image_posterior.results.result import ImagePosterior, read_result
 from biro.image_posterior.sampled_model import flux_of
-from biro.image_posterior.smooth import FluxPrior, smooth_map
 from biro.models import ImagePrior, Noise, Normal, PointSource, SkyModel
 from biro.models.components.direction import lm_to_radec
 from biro.observation.observation import Observation

@@ -22,13 +22,13 @@ import biro
 from biro.cli.app import app
 from biro.errors import InputError
 from biro.image_posterior.components import FreeComponents
-from biro.image_posterior.fast_map import NO_ERRORS
 from biro.image_posterior.field import ImageField
+from biro.image_posterior.maps.fast_map import NO_ERRORS
+from biro.image_posterior.maps.operator_beside import OperatorBeside
 from biro.image_posterior.operator import ImageOperator, with_data
-from biro.image_posterior.operator_beside import OperatorBeside
 from biro.image_posterior.problem import ImageProblem
+from biro.image_posterior.results.shared_flux import remarks_on_components
 from biro.image_posterior.sampling import jax_room
-from biro.image_posterior.shared_flux import remarks_on_components
 from biro.models import GaussianSource, ImagePrior, Noise, Normal, PointSource, SkyModel
 from biro.models.components.antenna_terms.gain import Gain
 from biro.models.components.antenna_terms.per_segment import PerSegment

@@ -20,8 +20,8 @@ import biro
 from biro.cli.app import app
 from biro.image_posterior.field import ImageField
 from biro.image_posterior.operator import ImageOperator
-from biro.image_posterior.products import CALIBRATED
-from biro.image_posterior.result import ImagePosterior
+from biro.image_posterior.results.products import CALIBRATED
+from biro.image_posterior.results.result import ImagePosterior
 from biro.image_posterior.sampling import jax_room
 from biro.image_posterior.short_baselines import at_one_place
 from biro.imaging.psf import RestoringBeam

@@ -20,7 +20,7 @@ from biro.errors import InputError
 from biro.image_posterior.field import ImageField
 from biro.image_posterior.operator import ImageOperator
 from biro.image_posterior.planes import choose_frequencies, with_all_correlations
-from biro.image_posterior.polarisation import polarisation_of
+from biro.image_posterior.results.polarisation import polarisation_of
 from biro.image_posterior.sampling import jax_room
 from biro.models import (
     Feeds,
@@ -351,7 +351,7 @@ def test_a_polarised_image_with_a_spectrum_becomes_a_result_and_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from biro.image_posterior import sampled
-    from biro.image_posterior.result import read_result
+    from biro.image_posterior.results.result import read_result
     from biro.image_posterior.sampling.variational import Draws
 
     rng, made = np.random.default_rng(5), {}

@@ -15,7 +15,7 @@ from biro.display.style import COLOUR, COLUMN, drawing_on, figure_of
 from biro.errors import InputError
 from biro.files.json_value import JsonValue
 from biro.image_posterior.field import ImageField
-from biro.image_posterior.region import Region
+from biro.image_posterior.results.region import Region
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -39,7 +39,7 @@ def write_spectrum(folder: Path, image: Any, *, pictures: bool) -> list[Path]:
     """
     if "power_spectrum" not in image.arrays:
         return []
-    from biro.image_posterior.pictures import draw_power_spectrum
+    from biro.image_posterior.results.pictures import draw_power_spectrum
 
     k, spectra = image.arrays["wavenumber"], image.arrays["power_spectrum"]
     names, columns = ["wavenumber", "median"], [k, np.median(spectra, axis=0)]

@@ -22,9 +22,9 @@ from scipy.fft import irfft2, rfft2
 from scipy.optimize import minimize
 
 from biro.display.progress import bar
-from biro.image_posterior.map_checkpoint import MapState, read_state
+from biro.image_posterior.maps.map_checkpoint import MapState, read_state
+from biro.image_posterior.maps.regularisers import Regulariser, make_regulariser
 from biro.image_posterior.operator import ImageOperator
-from biro.image_posterior.regularisers import Regulariser, make_regulariser
 from biro.models.choices import Regularisation
 
 log = logging.getLogger(__name__)

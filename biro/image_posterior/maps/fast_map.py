@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from biro.display.formatting import first_few
 from biro.image_posterior.components import FreeComponents
+from biro.image_posterior.maps.operator_beside import OperatorBeside
+from biro.image_posterior.maps.self_calibration import fit_smooth
 from biro.image_posterior.operator import with_data
-from biro.image_posterior.operator_beside import OperatorBeside
-from biro.image_posterior.parameter_facts import parameter_facts
 from biro.image_posterior.problem import FittedImage, ImageProblem
-from biro.image_posterior.self_calibration import fit_smooth
+from biro.image_posterior.results.parameter_facts import parameter_facts
 
 log = logging.getLogger(__name__)
 

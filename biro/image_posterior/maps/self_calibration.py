@@ -16,11 +16,11 @@ from scipy.ndimage import gaussian_filter
 from biro.calibration.solving import gains_of_model
 from biro.display.formatting import check_names
 from biro.errors import InputError
-from biro.image_posterior.map_checkpoint import NAME
+from biro.image_posterior.maps.map_checkpoint import NAME
+from biro.image_posterior.maps.regularisers import Starlet
+from biro.image_posterior.maps.smooth import FluxPrior, SmoothMap, smooth_map
 from biro.image_posterior.operator import ImageOperator, Vis, with_data
 from biro.image_posterior.problem import FittedImage, ImageProblem
-from biro.image_posterior.regularisers import Starlet
-from biro.image_posterior.smooth import FluxPrior, SmoothMap, smooth_map
 from biro.models import Fixed, Gain, ImagePrior, Normal
 from biro.models.choices import Regularisation
 from biro.models.components.antenna_terms.per_segment import PerSegment

@@ -21,19 +21,19 @@ from biro.files.atomic import write_atomic, write_figure
 from biro.files.json_value import JsonValue
 from biro.files.npz import read_npz, reading
 from biro.image_posterior.field import ImageField
-from biro.image_posterior.parameter_facts import beside_lines, parameter_draws
-from biro.image_posterior.plane_files import write_planes
-from biro.image_posterior.polarisation import Polarisation, plane_lines, polarisation_of
-from biro.image_posterior.products import write_spectrum
-from biro.image_posterior.region import Region, RegionFlux, parse_region
-from biro.image_posterior.restoring import convolved_with
+from biro.image_posterior.results.parameter_facts import beside_lines, parameter_draws
+from biro.image_posterior.results.plane_files import write_planes
+from biro.image_posterior.results.polarisation import Polarisation, plane_lines, polarisation_of
+from biro.image_posterior.results.products import write_spectrum
+from biro.image_posterior.results.region import Region, RegionFlux, parse_region
+from biro.image_posterior.results.restoring import convolved_with
 from biro.imaging.psf import RestoringBeam
 from biro.models import ImageModel
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from biro.image_posterior.profile import Profile
+    from biro.image_posterior.results.profile import Profile
 
 Array = NDArray[np.float64]
 FILE = "image.npz"
@@ -176,7 +176,7 @@ class ImagePosterior(Printed):
         Parameters
         ----------
         region : str or Region
-            In the syntax of DS9 or CASA; see `biro.image_posterior.region.parse_region`.
+            In the syntax of DS9 or CASA; see `biro.image_posterior.results.region.parse_region`.
 
         Raises
         ------
@@ -292,14 +292,14 @@ class ImagePosterior(Printed):
         InputError
             A line that is not understood, or leaves the image.
         """
-        from biro.image_posterior.profile import profile_of
+        from biro.image_posterior.results.profile import profile_of
 
         shape = parse_region(line) if isinstance(line, str) else line
         return profile_of(self.samples[:, 0], self.field, shape, is_map=self.is_map, remarks=self.remarks)
 
     def plot(self) -> Figure:
         """The image with its significance, its standard deviation if there are samples, and the residual."""
-        from biro.image_posterior.pictures import draw_image
+        from biro.image_posterior.results.pictures import draw_image
 
         return draw_image(self)
 

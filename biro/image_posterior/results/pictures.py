@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from biro.display.style import COLOUR, COLUMN, new_figure
-from biro.image_posterior.polarisation import draw_ticks
+from biro.image_posterior.results.polarisation import draw_ticks
 from biro.imaging.pictures import Panel, draw_panels
 
 Array = NDArray[np.float64]

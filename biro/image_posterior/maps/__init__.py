@@ -1,0 +1,1 @@
+"""The fast map: the most probable image, with gains and components beside it."""

@@ -1,0 +1,1 @@
+"""What a fit of an image returns: the result, its files, pictures, regions and polarisation."""
