@@ -6,6 +6,7 @@ import argparse
 import itertools
 import multiprocessing
 import os
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -46,7 +47,7 @@ def each_in_turn(
             yield function(case)
         return
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context) as pool:
+    with ProcessPoolExecutor(workers, context, _end_with_parent, (os.getpid(),)) as pool:
         waiting: set[Future[Line]] = set()
         while True:
             if time.monotonic() - started < time_limit:
@@ -58,3 +59,14 @@ def each_in_turn(
                 return
             done, waiting = wait(waiting, timeout=5.0, return_when=FIRST_COMPLETED)
             yield from (future.result() for future in done)
+
+
+def _end_with_parent(parent: int) -> None:
+    """Let this process end when its parent has been killed, which tells a pool nothing."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(2.0)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

@@ -43,6 +43,10 @@ _ANGLE_LOST = (
     "EVPA NOT CALIBRATED: phases of both hands are fitted apart, so that all angles are off by half of the "
     "phase between the hands of the reference antenna; turn them to a known angle"
 )
+_LEAKAGES = (
+    "LEAKAGES NOT CALIBRATED: errors of leakages beside an image are several times too small. Fit leakages of "
+    "a calibrator that a few components describe, and write them as numbers"
+)
 _UNFINISHED = "{} of {} samples did not converge; errors are less reliable"
 
 
@@ -88,7 +92,11 @@ def fitted_image(
         problem = with_components(problem, draws.mean[model.at.components])
     noise: float | None
     n_free, centre = 0, None
-    remarks = _of_chains(draws) if isinstance(draws, ChainDraws) else _remarks(problem, draws, method)
+    has_leakages = isinstance(model, PolarisedModel) and bool(model.antennas.leakage_names)
+    if isinstance(draws, ChainDraws):
+        remarks = _of_chains(draws)
+    else:
+        remarks = _remarks(problem, draws, method, has_leakages=has_leakages)
     if problem.closures:
         from biro.image_posterior.sampling.closure_fit import closure_remark, without_gains
 
@@ -164,7 +172,9 @@ def _for_json(one: Any) -> dict[str, JsonValue]:
     return {key: None if value == np.inf else value for key, value in vars(one).items()}
 
 
-def _remarks(problem: ImageProblem, draws: Draws, method: str) -> tuple[str, ...]:
+def _remarks(
+    problem: ImageProblem, draws: Draws, method: str, *, has_leakages: bool = False
+) -> tuple[str, ...]:
     """What a user must know of the errors of the samples."""
     has_spectrum, n_samples = problem.prior.prior != "pixels", len(draws.samples)
     given = [
@@ -173,6 +183,7 @@ def _remarks(problem: ImageProblem, draws: Draws, method: str) -> tuple[str, ...
         (draws.n_unfinished > 0, _UNFINISHED.format(draws.n_unfinished, n_samples)),
         (method == "mgvi" and has_spectrum, _TOO_SMALL),
         (problem.prior.is_polarised and _has_own_phases(problem.sky.gains), _ANGLE_LOST),
+        (bool(n_samples) and has_leakages, _LEAKAGES),
     ]
     return tuple(text for is_given, text in given if is_given)
 

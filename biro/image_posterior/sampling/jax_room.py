@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -65,7 +66,10 @@ def double_precision(on_gpu: bool = False) -> Iterator[None]:
     # Calls of `biro.jax` run in threads of XLA, which see the setting of the process alone.
     jax.config.update("jax_enable_x64", True)
     try:
-        with jax.enable_x64(True), jax.default_device(jax.devices("gpu" if on_gpu else "cpu")[0]):
+        device = jax.devices("gpu" if on_gpu else "cpu")[0]
+        with warnings.catch_warnings(), jax.enable_x64(True), jax.default_device(device):
+            # What nifty draws a start from, which biro does not need.
+            warnings.filterwarnings("ignore", "drawing white parameters")
             yield
     finally:
         jax.config.update("jax_enable_x64", before)
