@@ -44,8 +44,8 @@ _ANGLE_LOST = (
     "phase between the hands of the reference antenna; turn them to a known angle"
 )
 _LEAKAGES = (
-    "LEAKAGES NOT CALIBRATED: errors of leakages beside an image are several times too small. Fit leakages of "
-    "a calibrator that a few components describe, and write them as numbers"
+    "LEAKAGES NOT CALIBRATED: errors of leakages beside an image are several times too small. Fit those of a "
+    "calibrator that a few components describe, and write them as numbers"
 )
 _UNFINISHED = "{} of {} samples did not converge; errors are less reliable"
 
