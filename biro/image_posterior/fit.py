@@ -176,6 +176,11 @@ def _check_gains(gains: Gains, sky: SkyModel, prior: ImagePrior) -> None:
             'gains = "closures" needs prior = "correlated-field", which has a prior of the flux, found '
             f'"{prior.prior}"; change it, or write [gain] with priors in place of closures'
         )
+    if prior.is_polarised or prior.spectral_index is not None:
+        raise InputError(
+            'gains = "closures" needs Stokes I without a spectrum; leave stokes and spectral_index out of the '
+            "image, or write [gain] with priors in place of closures"
+        )
     if prior.flux is None:
         raise InputError(
             'closures do not determine the flux; give that of the image: flux = { prior = "log-normal", '

@@ -128,6 +128,8 @@ class FittedImage:
         Factor of the noise where the engine fitted it.
     n_free : int
         Real numbers that were fitted beside the image, such as parts of gains.
+    components : list of complex (n_row, n_chan, n_corr), Jy, or None
+        What the data of the operator lack; None: the components of the problem.
     """
 
     samples: Array
@@ -139,3 +141,4 @@ class FittedImage:
     noise: float | None = None
     n_free: int = 0
     centre: Array | None = None
+    components: list[Vis] | None = None

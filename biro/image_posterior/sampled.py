@@ -92,8 +92,6 @@ def _method(problem: ImageProblem, model: AnyModel, given: Method) -> Method:
         if isinstance(model, CompactModel) and model.is_quick:
             return "hmc"
         return "mgvi" if model.is_convolved else "geovi"  # bent samples of large images take very long
-    if given == "hmc" and problem.closures:
-        raise InputError('method = "hmc": is not available for closures alone; give method = "geovi"')
     if given == "hmc" and not is_compact:
         raise InputError(
             f'method = "hmc": is not available for {size}; average data, give fewer pixels (size), or give '

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     AnyModel: TypeAlias = VisibilityModel | CompactModel | ConvolvedModel
 
 Array = NDArray[np.float64]
-_BRIGHTER = 10.0
-"""Samples are at most so much brighter than the fast map: what modes of the data are looked for."""
 _FLUX_ERROR = 0.01
 """Relative error of a flux that is a number."""
 
@@ -83,20 +81,19 @@ def flux_of(given: Any) -> tuple[float | None, float]:
 
 def posterior_model(problem: ImageProblem, prior: SkyPrior, flux: float) -> AnyModel:
     """Visibilities with gains and noise as the model has them; large data without these by convolution."""
-    from biro.image_posterior.sampling.compact import CompactModel, find_modes
+    from biro.image_posterior.sampling.compact import with_modes
     from biro.image_posterior.sampling.component_model import ComponentModel
     from biro.image_posterior.sampling.convolved_model import ConvolvedModel
     from biro.image_posterior.sampling.gain_model import GainModel
     from biro.image_posterior.sampling.jax_operator import UsedData
     from biro.image_posterior.sampling.noise_model import NoiseModel
     from biro.image_posterior.sampling.planes_model import PlanesModel, PolarisedModel
-    from biro.image_posterior.sampling.visibility_model import VisibilityModel
 
     sky, observation = problem.sky, problem.observation
     if problem.closures:
         from biro.image_posterior.sampling.closure_fit import closure_model
 
-        return closure_model(problem, prior)
+        return closure_model(problem, prior, flux)
     used, is_polarised = UsedData(problem.operator.weights), problem.prior.is_polarised
     gains = GainModel(sky, observation, used) if sky.gains and not is_polarised else None
     data: list[Vis] = problem.operator.data
@@ -119,17 +116,9 @@ def posterior_model(problem: ImageProblem, prior: SkyPrior, flux: float) -> AnyM
         )
     if is_convolved(problem):
         return ConvolvedModel(operator, prior)
-    modes = find_modes(operator, used, _BRIGHTER * flux)
-    options: dict[str, Any] = {
-        "gains": gains,
-        "noise": noise,
-        "fixed": fixed,
-        "used": used,
-        "components": components,
-    }
-    if modes is not None:
-        return CompactModel(operator, prior, modes, **options)
-    return VisibilityModel(operator, prior, **options)
+    return with_modes(
+        operator, prior, flux, used, gains=gains, noise=noise, fixed=fixed, components=components
+    )
 
 
 def is_convolved(problem: ImageProblem) -> bool:

@@ -148,6 +148,7 @@ def fitted_image(
         noise=noise,
         n_free=n_free,
         centre=centre,
+        components=problem.components,
     )
 
 

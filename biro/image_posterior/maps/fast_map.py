@@ -59,7 +59,8 @@ def fit_map(problem: ImageProblem) -> tuple[ImageProblem, FittedImage]:
     facts = fitted.facts | parameter_facts(free.names, free.units, theta)
     arrays = fitted.arrays | {"parameters": theta}
     n_free = fitted.n_free + free.n
-    return problem, replace(fitted, remarks=tuple(remarks), facts=facts, arrays=arrays, n_free=n_free)
+    made = replace(fitted, remarks=tuple(remarks), facts=facts, arrays=arrays, n_free=n_free)
+    return problem, replace(made, components=problem.components)
 
 
 def with_components(problem: ImageProblem, xi: Array) -> ImageProblem:

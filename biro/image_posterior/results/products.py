@@ -15,16 +15,17 @@ if TYPE_CHECKING:
     from biro.image_posterior.problem import FittedImage, ImageProblem
 
 CALIBRATED = "calibrated.npz"
-"""Stokes I visibilities with the fitted gains taken out."""
+"""Visibilities with the fitted gains taken out."""
 
 
 def write_calibrated(path: Path, problem: ImageProblem, fitted: FittedImage) -> None:
-    """Write Stokes I visibilities with the fitted gains taken out, as `biro predict --out model.npz` does.
+    """Write visibilities with the fitted gains taken out, as `biro predict --out model.npz` does.
 
-    Components beside the image are in them, and weights are those of the calibrated data.
+    They are Stokes I, or all correlations of a polarised image. Components beside the image are in them.
     """
     operator = fitted.operator
-    pairs = zip(operator.data, problem.components, strict=True)
+    components = problem.components if fitted.components is None else fitted.components
+    pairs = zip(operator.data, components, strict=True)
     write_npz(path, operator.observation, [vis + beside for vis, beside in pairs])
 
 

@@ -12,6 +12,7 @@ from biro.files.json_value import JsonValue
 from biro.image_posterior.operator import ImageOperator, with_data
 from biro.image_posterior.problem import ImageProblem
 from biro.image_posterior.sampling.closure_model import ClosureModel
+from biro.image_posterior.sampling.compact import with_modes
 from biro.image_posterior.sampling.component_model import ComponentModel
 from biro.image_posterior.sampling.jax_operator import UsedData
 from biro.image_posterior.sampling.noise_model import NoiseModel
@@ -36,8 +37,9 @@ def with_any_gains(problem: ImageProblem) -> ImageProblem:
 
 
 def is_adrift(problem: ImageProblem) -> bool:
-    """Whether nothing but a convention fixes the position: closures alone, and no component."""
-    return problem.closures and not problem.sky.sources and not problem.sky.images
+    """Whether nothing but a convention fixes the position: closures alone, no component and no beam."""
+    sky = problem.sky
+    return problem.closures and not sky.sources and not sky.images and sky.beam is None
 
 
 def centred(image: Array) -> Array:
@@ -50,8 +52,8 @@ def centred(image: Array) -> Array:
     return np.roll(image, (-round(y), -round(x)), (0, 1))
 
 
-def closure_model(problem: ImageProblem, prior: SkyPrior) -> VisibilityModel:
-    """The model of the closures of a problem."""
+def closure_model(problem: ImageProblem, prior: SkyPrior, flux: float) -> VisibilityModel:
+    """The model of the closures of a problem, whose images have about this flux (Jy)."""
     noise, used = problem.sky.noise, UsedData(problem.operator.weights)
     factor = float(noise.factor.value) if isinstance(noise.factor, Fixed) else None
     closures = ClosureModel(problem.observation, used, noise.fixed_fraction or 0.0, factor or 1.0)
@@ -59,11 +61,12 @@ def closure_model(problem: ImageProblem, prior: SkyPrior) -> VisibilityModel:
     if factor is None:
         counts = UsedData([np.ones(n) for n in closures.n_each])
         fitted = NoiseModel(replace(noise, systematic=None), problem.observation.partition_views, counts)
-    return VisibilityModel(
+    return with_modes(
         problem.operator,
         prior,
+        flux,
+        used,
         noise=fitted,
-        used=used,
         fixed=None if problem.free else problem.components,
         components=ComponentModel(problem.free, used) if problem.free else None,
         closures=closures,

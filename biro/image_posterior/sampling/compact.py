@@ -27,6 +27,8 @@ from biro.image_posterior.sampling.visibility_model import VisibilityModel, unit
 
 Array = NDArray[np.float64]
 _NEGLIGIBLE = 0.01
+_BRIGHTER = 10.0
+"""Samples are at most so much brighter than the fast map: what modes of the data are looked for."""
 _BLOCK = 128
 """Random images that are predicted at a time."""
 LARGEST = 64 * 64
@@ -104,7 +106,7 @@ class CompactModel(VisibilityModel):
     @property
     def is_quick(self) -> bool:
         """Whether chains end within minutes: without gains, by the multiplications of a gradient."""
-        if self.gains is not None or self.components is not None or self.closures is not None:
+        if self.gains is not None or self.components is not None:
             return False
         of_data = 0 if self._is_projected else self._basis.size
         return bool(self._response.size + of_data < _QUICK)
@@ -155,6 +157,8 @@ class CompactModel(VisibilityModel):
 
     def _project(self) -> None:
         """Data as amplitudes of the modes, and as the last number what no image explains."""
+        if not self._is_projected:
+            return
         given = self._data.ravel()
         along = np.asarray(self._basis).T @ given
         rest = max(float(given @ given - along @ along), 0.0)
@@ -175,3 +179,13 @@ class CompactModel(VisibilityModel):
         leaves, structure = jax.tree_util.tree_flatten(made)
         self._structure = self._structure or structure
         return jax.tree_util.tree_unflatten(self._structure, leaves)
+
+
+def with_modes(
+    operator: ImageOperator, prior: SkyPrior, flux: float, used: UsedData, **options: Any
+) -> VisibilityModel:
+    """A model by modes where these are few enough for images of about this flux (Jy), else by the gridder."""
+    modes = find_modes(operator, used, _BRIGHTER * flux)
+    if modes is None:
+        return VisibilityModel(operator, prior, used=used, **options)
+    return CompactModel(operator, prior, modes, used=used, **options)
