@@ -178,8 +178,8 @@ def _check_gains(gains: Gains, sky: SkyModel, prior: ImagePrior) -> None:
         )
     if prior.is_polarised or prior.spectral_index is not None:
         raise InputError(
-            'gains = "closures" needs Stokes I without a spectrum; leave stokes and spectral_index out of the '
-            "image, or write [gain] with priors in place of closures"
+            'gains = "closures" needs Stokes I without a spectrum; leave stokes and spectral_index out, '
+            "or write [gain] with priors in place of closures"
         )
     if prior.flux is None:
         raise InputError(
@@ -262,6 +262,7 @@ def _result(problem: ImageProblem, fitted: FittedImage) -> ImagePosterior:
         freq = problem.planes.reference
     low = min(float((part.chan_freq - 0.5 * part.chan_width).min()) for part in parts)
     high = max(float((part.chan_freq + 0.5 * part.chan_width).max()) for part in parts)
+    seen = operator.sensitivity
     about = {
         "freq": freq,
         "bandwidth": high - low,
@@ -286,7 +287,7 @@ def _result(problem: ImageProblem, fitted: FittedImage) -> ImagePosterior:
         about=about,
         remarks=(*remarks, *operator.field.remarks),
         facts={"seed": problem.seed, **fitted.facts},
-        arrays=fitted.arrays,
+        arrays={**fitted.arrays, **({} if seen is None else {"sensitivity": seen})},
     )
 
 

@@ -83,6 +83,7 @@ def image_problem(
         remarks=() if prior.is_polarised else one_hand(whole.partitions, formed.n_formed),
         noise_remark=remark,
         free=free,
+        pointings=[part.phase_centre for part in pointed.partitions],
     )
     if not prior.is_polarised and prior.spectral_index is None:
         return problem

@@ -75,6 +75,8 @@ class ImageProblem:
         Standard normal numbers of the parameters at which `components` are.
     closures : bool
         Whether closures alone are fitted.
+    pointings : list of (float, float)
+        Phase centre of each partition as observed; all data here are about one.
     planes : PlanesData or None
         Of an image with more than Stokes I at one frequency; the rest is Stokes I of the same data then.
     """
@@ -94,6 +96,7 @@ class ImageProblem:
     free: FreeComponents | None = None
     numbers: Array = field(default_factory=lambda: np.zeros(0))
     closures: bool = False
+    pointings: list[tuple[float, float]] = field(default_factory=list)
     planes: PlanesData | None = None
 
     @property

@@ -17,7 +17,7 @@ from biro.errors import InputError
 from biro.image_posterior.maps.fast_map import fit_map
 from biro.image_posterior.operator import ImageOperator
 from biro.image_posterior.problem import CHECKPOINT, FittedImage, ImageProblem
-from biro.image_posterior.sampled_model import flux_of, is_convolved, posterior_model, sky_prior
+from biro.image_posterior.sampled_model import flux_of, is_convolved, posterior_model, sky_prior, to_reference
 from biro.image_posterior.sampled_result import fitted_image
 from biro.image_posterior.sampling.jax_room import double_precision, has_gpu
 from biro.models.quantities.prior import Normal
@@ -65,6 +65,7 @@ def fit_sampled(problem: ImageProblem) -> FittedImage:
             from biro.image_posterior.sampling.closure_fit import centred, is_adrift
 
             image = centred(image) if is_adrift(problem) else image
+        image = image * to_reference(problem)
         whole = problem.of_planes
         prior = sky_prior(whole, image)
         model = posterior_model(whole, prior, float(image.sum()))
@@ -92,6 +93,10 @@ def _method(problem: ImageProblem, model: AnyModel, given: Method) -> Method:
         if isinstance(model, CompactModel) and model.is_quick:
             return "hmc"
         return "mgvi" if model.is_convolved else "geovi"  # bent samples of large images take very long
+    if given == "hmc" and problem.planes is not None:
+        raise InputError(
+            'method = "hmc": is not available for polarised images and spectra; give method = "geovi"'
+        )
     if given == "hmc" and not is_compact:
         raise InputError(
             f'method = "hmc": is not available for {size}; average data, give fewer pixels (size), or give '

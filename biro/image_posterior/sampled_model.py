@@ -47,6 +47,18 @@ def sky_prior(problem: ImageProblem, image: Array) -> SkyPrior:
     return made if problem.planes is None else _with_planes(problem, problem.planes, made)
 
 
+def to_reference(problem: ImageProblem) -> float:
+    """Brightness at the reference frequency over that of the band, by the means of the prior's spectrum."""
+    from biro.image_posterior.sampling.plane_priors import mean_of
+
+    planes = problem.planes
+    if planes is None or planes.operator.freq is None:
+        return 1.0
+    log_ratio = float(np.log(planes.operator.freq.mean() / planes.reference))
+    coefficients: Sequence[Fixed | Normal] = problem.prior.spectral_index
+    return float(np.exp(-sum(mean_of(a) * log_ratio ** (1 + k) for k, a in enumerate(coefficients))))
+
+
 def _with_planes(problem: ImageProblem, planes: PlanesData, intensity: CorrelatedField) -> SkyPrior:
     """The prior of polarised brightness, of spectra, or of both."""
     from biro.image_posterior.sampling.plane_priors import PolarisedField, SpectralField
@@ -99,8 +111,8 @@ def posterior_model(problem: ImageProblem, prior: SkyPrior, flux: float) -> AnyM
     data: list[Vis] = problem.operator.data
     fixed: Sequence[Vis] | None = None
     components = ComponentModel(problem.free, used) if problem.free else None
-    if gains is not None or is_polarised or components is not None:
-        # Gains act on the components, too: the data are those that were measured.
+    if gains is not None or is_polarised or components is not None or sky.noise.follows_model:
+        # Gains act on components, too, and noise may follow them: the data are those that were measured.
         data = [part.vis for part in observation.partitions]
         fixed = problem.components if components is None else None
     noise, scale = None, problem.noise

@@ -47,6 +47,10 @@ _LEAKAGES = (
     "LEAKAGES NOT CALIBRATED: errors of leakages beside an image are several times too small. Fit those of a "
     "calibrator that a few components describe, and write them as numbers"
 )
+_CLOSURES = (
+    "APPROXIMATE ERRORS: closures of visibilities near the noise are not normally distributed, as assumed. "
+    "Of two simulated skies 42 and 58 % of pixels lay within their 68 % intervals"
+)
 _UNFINISHED = "{} of {} samples did not converge; errors are less reliable"
 
 
@@ -94,7 +98,7 @@ def fitted_image(
     n_free, centre = 0, None
     has_leakages = isinstance(model, PolarisedModel) and bool(model.antennas.leakage_names)
     if isinstance(draws, ChainDraws):
-        remarks = _of_chains(draws)
+        remarks = (*_of_chains(draws), *([_CLOSURES] if problem.closures else []))
     else:
         remarks = _remarks(problem, draws, method, has_leakages=has_leakages)
     if problem.closures:

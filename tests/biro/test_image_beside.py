@@ -382,6 +382,7 @@ class TestClosures:
             "closures",
             r"closures do not depend on antenna gains, but the model has \[gain\]",
         ),
+        ("correlated-field", {"stokes": "IQU"}, "closures", "closures. needs Stokes I without a spectrum"),
         (
             "correlated-field",
             {"noise": Noise(systematic=Uniform(0.0, 0.2))},
@@ -394,8 +395,8 @@ def test_what_closures_do_not_go_with_is_refused(
     observation: biro.Observation, prior: str, changes: dict[str, Any], gains: Any, message: str
 ) -> None:
     changes = dict(changes)
-    flux = changes.pop("flux", "1 Jy")
-    sky = replace(SkyModel([], images=[ImagePrior("x", prior=prior, flux=flux)]), **changes)
+    of_image = {"flux": changes.pop("flux", "1 Jy"), "stokes": changes.pop("stokes", "I")}
+    sky = replace(SkyModel([], images=[ImagePrior("x", prior=prior, **of_image)]), **changes)
     with pytest.raises(InputError, match=message):
         biro.fit_image(observation, sky, gains=gains, progress=False)
 
@@ -414,3 +415,42 @@ def test_the_command_line_hands_gains_to_the_image(tmp_path: Path, monkeypatch: 
     command = ["fit", "obs.ms", str(tmp_path / "sky.toml"), "-o", str(tmp_path / "run")]
     CliRunner().invoke(app, [*command, "--gains", "closures"])
     assert given["gains"] == "closures"
+
+
+def test_systematic_noise_follows_fixed_components(observation: biro.Observation) -> None:
+    """sigma^2 + (f |V|)^2 with V of a point of 10 Jy at the phase centre; the image has a hundredth of it."""
+    from biro.image_posterior.make_problem import image_problem
+    from biro.image_posterior.sampled_model import posterior_model, sky_prior
+    from biro.image_posterior.sampling.jax_room import double_precision
+
+    core = PointSource("core", east="0 arcsec", north="0 arcsec", I="10 Jy")
+    noise = Noise(factor=1.0, systematic=0.02)
+    sky = SkyModel([core], images=[ImagePrior("x", prior="pixels", size=N)], noise=noise)
+    with double_precision():
+        problem = image_problem(observation, sky, sky.image_priors[0], "cpu", None)
+        model: Any = posterior_model(problem, sky_prior(problem, np.full((N, N), 0.1 / N**2)), 0.1)
+        xi = np.zeros(model.n)
+        scale = np.asarray(model.noise.scale(xi[model.at.noise], model.visibilities(xi)))
+    sigma = observation.partitions[0].weight.max() ** -0.5
+    # The image changes |V| by 1 % at most.
+    assert scale[0].mean() * sigma == pytest.approx(np.hypot(sigma, 0.02 * 10.0), rel=0.02)
+
+
+def test_calibrated_data_have_the_components_that_were_fitted(
+    observation: biro.Observation, tmp_path: Path
+) -> None:
+    """Data without gains are those that were measured, whatever the component takes."""
+    from biro.image_posterior.make_problem import image_problem
+    from biro.image_posterior.maps.fast_map import with_components
+    from biro.image_posterior.problem import FittedImage
+    from biro.image_posterior.results.products import write_calibrated
+
+    core = PointSource("core", east="3 arcsec", north="-2 arcsec", I=Normal(2.0, 0.5, "Jy"))
+    sky = SkyModel([core], images=[ImagePrior("x", prior="smooth", size=N)])
+    problem = image_problem(observation, sky, sky.image_priors[0], "cpu", None)
+    own = with_components(problem, np.zeros(1))
+    fitted = FittedImage(np.zeros((1, 1, N, N)), True, own.operator, components=own.components)
+    write_calibrated(tmp_path / "calibrated.npz", problem, fitted)
+    with np.load(tmp_path / "calibrated.npz") as file:
+        written = file["vis_0"]
+    assert written == pytest.approx(problem.observation.partitions[0].vis, abs=1e-6)

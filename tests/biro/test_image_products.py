@@ -280,3 +280,11 @@ def test_the_command_prints_and_writes_profiles(tmp_path: Path) -> None:
         app, ["region", str(tmp_path / "run"), line, line, "-o", str(tmp_path / "q.csv")]
     )
     assert two.exit_code == 2
+
+
+def test_chains_go_on_with_more_steps() -> None:
+    """What the line NOT CONVERGED asks for is no other run."""
+    from biro.image_posterior.results.run import MAY_CHANGE
+    from biro.run.record import changes
+
+    assert not changes({"options": {}}, {"options": {"n_steps": 6400, "n_iterations": 50}}, MAY_CHANGE)

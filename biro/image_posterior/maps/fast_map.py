@@ -46,7 +46,8 @@ def fit_map(problem: ImageProblem) -> tuple[ImageProblem, FittedImage]:
     for turn in range(N_TURN if in_turn else 1):
         problem = with_components(problem, xi)
         beside = OperatorBeside(problem.operator, free, problem.components, problem.noise, xi)
-        fitted = fit_smooth(replace(problem, operator=beside))
+        # The checkpoint of a map is that of the first turn.
+        fitted = fit_smooth(replace(problem, operator=beside, run_dir=None if turn else problem.run_dir))
         problem, fitted, moved = _taken_out(problem, fitted)
         xi = problem.numbers
         log.info("components, turn %d: %s", turn + 1, first_few(_values(free, xi)))

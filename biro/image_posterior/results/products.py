@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from biro.files.atomic import write_atomic, write_figure
+from biro.image_posterior.primary_beam import about
 from biro.simulation.npz import write_npz
 
 if TYPE_CHECKING:
@@ -25,8 +27,14 @@ def write_calibrated(path: Path, problem: ImageProblem, fitted: FittedImage) -> 
     """
     operator = fitted.operator
     components = problem.components if fitted.components is None else fitted.components
-    pairs = zip(operator.data, components, strict=True)
-    write_npz(path, operator.observation, [vis + beside for vis, beside in pairs])
+    turned = [
+        about(replace(part, vis=vis + beside), centre)
+        for part, vis, beside, centre in zip(
+            operator.observation.partitions, operator.data, components, problem.pointings, strict=True
+        )
+    ]
+    observation = replace(operator.observation, partitions=tuple(turned))
+    write_npz(path, observation, [part.vis for part in turned])
 
 
 def write_spectrum(folder: Path, image: Any, *, pictures: bool) -> list[Path]:

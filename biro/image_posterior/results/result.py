@@ -21,6 +21,7 @@ from biro.files.atomic import write_atomic, write_figure
 from biro.files.json_value import JsonValue
 from biro.files.npz import read_npz, reading
 from biro.image_posterior.field import ImageField
+from biro.image_posterior.primary_beam import LITTLE
 from biro.image_posterior.results.parameter_facts import beside_lines, parameter_draws
 from biro.image_posterior.results.plane_files import write_planes
 from biro.image_posterior.results.polarisation import Polarisation, plane_lines, polarisation_of
@@ -208,6 +209,8 @@ class ImagePosterior(Printed):
     def restored(self) -> Array:
         """The mean image convolved with the restoring beam, plus the residual image, Jy/beam.
 
+        Behind a primary beam residuals are divided by the sensitivity, and 0 where it is below a tenth.
+
         Raises
         ------
         InputError
@@ -215,7 +218,12 @@ class ImagePosterior(Printed):
         """
         if self.beam is None:
             raise InputError("the PSF has no main lobe that a beam fits, so that there is no restored image")
-        return convolved_with(self.beam, self.mean, self.field) + self.residual
+        residual = self.residual
+        if "sensitivity" in self.arrays:
+            # The beam attenuates sources and weights residuals: its square is the sensitivity.
+            seen = self.arrays["sensitivity"]
+            residual = np.where(seen > LITTLE, residual / np.maximum(seen, LITTLE), 0.0)
+        return convolved_with(self.beam, self.mean, self.field) + residual
 
     def model(self) -> ImageModel:
         """The mean image as a model of the sky, for `ImageTerm(file=...)` or `biro.simulation.predict`."""

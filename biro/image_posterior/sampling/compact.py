@@ -105,8 +105,8 @@ class CompactModel(VisibilityModel):
 
     @property
     def is_quick(self) -> bool:
-        """Whether chains end within minutes: without gains, by the multiplications of a gradient."""
-        if self.gains is not None or self.components is not None:
+        """Whether chains end within minutes: of an image alone, by the multiplications of a gradient."""
+        if self.gains is not None or self.components is not None or self.closures is not None:
             return False
         of_data = 0 if self._is_projected else self._basis.size
         return bool(self._response.size + of_data < _QUICK)
@@ -143,7 +143,9 @@ class CompactModel(VisibilityModel):
         if self.gains is not None:
             # Phases that differ by a turn are alike.
             log_amplitude, phase = self.gains.factors(xi[self.at.gains])
-            found |= {"gains": jnp.concatenate([log_amplitude, jnp.cos(phase), jnp.sin(phase)])}
+            parts = log_amplitude, jnp.cos(phase), jnp.sin(phase)
+            # Amplitudes or phases that are not fitted are one number.
+            found |= {"gains": jnp.concatenate([part for part in parts if jnp.ndim(part)])}
         if self.noise is not None:
             found |= {"noise": xi[self.at.noise]}
         if self.components is not None:

@@ -159,7 +159,7 @@ class SpectralField:
     ) -> None:
         self._brightness, self._size, self.reference = brightness, size, reference
         self._log_freq = np.log(np.asarray(freq) / reference)
-        self._means = [_mean(one) for one in coefficients]
+        self._means = [mean_of(one) for one in coefficients]
         self._fields = [_varied(size, one) for one in coefficients]
         known = [each for each in self._fields if each is not None]
         self._ends = np.cumsum([brightness.n, *(0 if each is None else each.n for each in self._fields)])
@@ -200,7 +200,7 @@ class SpectralField:
         return np.append(self._brightness.numbers(image), np.zeros(self.n - self._brightness.n))
 
 
-def _mean(given: Fixed | Normal) -> float:
+def mean_of(given: Fixed | Normal) -> float:
     return float(given.value if isinstance(given, Fixed) else given.mean)
 
 

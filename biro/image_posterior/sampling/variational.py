@@ -98,8 +98,10 @@ class Settings:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise InputError(f"{name}: an integer from 1 on, found {value!r}")
-        if self.n_samples < 2 or self.n_samples % 2:
-            raise InputError(f"n_samples: an even number from 2 on, found {self.n_samples}")
+        if self.method in ("mgvi", "geovi") and self.n_samples % 2:
+            raise InputError(
+                f"n_samples: variational samples are pairs; give an even number, found {self.n_samples}"
+            )
 
 
 @dataclass
