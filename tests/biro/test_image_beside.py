@@ -332,7 +332,7 @@ class TestClosures:
         image = np.zeros((N, N))
         image[3, 4], image[10, 12] = 3.0, 1.0
         prior = SimpleNamespace(n=1, is_hyper=np.zeros(1, bool), image=lambda xi: image, lines=())
-        model = closure_model(problem, prior)
+        model = closure_model(problem, prior, 1.0)
         likelihood = model.likelihood()
         residuals = np.asarray(model.visibilities(np.zeros(2)))
         chi2, n = float(residuals[:-2] @ residuals[:-2]), len(residuals) - 2
@@ -358,7 +358,7 @@ class TestClosures:
         image = np.zeros((N, N))
         image[N // 2 + 3, N // 2 - 3], image[N // 2 - 2, N // 2 + 1] = 6.0, 2.0
         prior = SimpleNamespace(n=1, is_hyper=np.zeros(1, bool), image=lambda xi: image, lines=())
-        model = closure_model(problem, prior)
+        model = closure_model(problem, prior, 1.0)
         calibrated, noise, n_free, facts = without_gains(problem, model, np.zeros(1))
         of_closures = facts["closures"]["chi2_phase"] + facts["closures"]["chi2_amplitude"]
         expected, n = explicit(part, operator.predict(image[None])[0], 0.0)
