@@ -21,9 +21,7 @@ import numpy as np
 from blackjax.diagnostics import effective_sample_size, potential_scale_reduction
 from numpy.typing import NDArray
 
-from biro.errors import InputError
 from biro.files.atomic import atomic_path
-from biro.files.npz import read_npz
 from biro.image_posterior.sampling.moves import (
     Frame,
     Frames,
@@ -36,7 +34,7 @@ from biro.image_posterior.sampling.moves import (
     spread,
     steps,
 )
-from biro.image_posterior.sampling.variational import Draws, Posterior, Settings
+from biro.image_posterior.sampling.variational import Draws, Posterior, Settings, read_checkpoint
 
 Array = NDArray[np.float64]
 N_CHAIN = 8
@@ -299,20 +297,8 @@ class ChainRun:
             )  # fmt: skip
 
     def read(self, path: Path) -> None:
-        """Go on from a file.
-
-        Raises
-        ------
-        InputError
-            It is of other data, another model or other options.
-        DataError
-            It is broken.
-        """
-        found = read_npz(path, "a fit of an image that goes on")
-        if "digest" not in found or str(found["digest"]) != self._digest:
-            raise InputError(
-                f"{path}: is of other data, another model, method or seed; remove it or choose another folder"
-            )
+        """Go on from a file; raises what `read_checkpoint` does."""
+        found = read_checkpoint(path, self._digest, "method or seed")
         whole, spectrum = map(float, found["sizes"])
         self._sizes, names = (whole, spectrum), Frames._fields
         self._places = np.asarray(found["places"], np.float64)

@@ -393,23 +393,36 @@ class _State:
             )
 
     def read(self, path: Path) -> None:
-        """Go on from a file.
-
-        Raises
-        ------
-        InputError
-            It is of other data, another model or other options.
-        DataError
-            It is broken.
-        """
-        kept = read_npz(path, "a fit of an image that goes on")
-        if "digest" not in kept or str(kept["digest"]) != self._digest:
-            raise InputError(
-                f"{path}: is of other data, another model, method, n_pairs or seed; remove it or choose "
-                "another folder"
-            )
+        """Go on from a file; raises what `read_checkpoint` does."""
+        kept = read_checkpoint(path, self._digest, "method, n_pairs or seed")
         self.draws.mean = np.asarray(kept["mean"], np.float64)
         rows, self._trail = kept["iterations"], [*np.asarray(kept["trail"], np.float64)]
         self.draws.converged, self._close = bool(kept["converged"]), int(kept["close"])
         self.draws.iterations = [Iteration(int(row[0]), *map(float, row[1:])) for row in rows]
         self.number = len(rows)
+
+
+def read_checkpoint(path: Path, digest: str, options: str) -> dict[str, NDArray[Any]]:
+    """The arrays of a run that goes on.
+
+    Parameters
+    ----------
+    path : Path
+    digest : str
+        Of data, model and options.
+    options : str
+        Those that the digest is of, in words.
+
+    Raises
+    ------
+    InputError
+        It is of other data, another model or other options.
+    DataError
+        It is broken.
+    """
+    kept = read_npz(path, "a fit of an image that goes on")
+    if "digest" not in kept or str(kept["digest"]) != digest:
+        raise InputError(
+            f"{path}: is of other data, another model, {options}; remove it or choose another folder"
+        )
+    return kept
