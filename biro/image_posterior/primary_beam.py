@@ -11,13 +11,13 @@ from numpy.typing import ArrayLike, NDArray
 from biro.errors import InputError
 from biro.image_posterior.field import ImageField
 from biro.imaging.frequency_nodes import choose_nodes, lagrange
+from biro.imaging.phase_centre import phasor, turned_uvw
 from biro.imaging.seen_image import SeenImage
 from biro.models import PointSource, SkyModel
 from biro.models.components.direction import basis
 from biro.models.components.image import ImageModel
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition
-from rime_kernels.physics.phase import SPEED_OF_LIGHT
 
 Array = NDArray[np.float64]
 Vis = NDArray[np.complexfloating]
@@ -140,10 +140,9 @@ def about(part: Partition, centre: tuple[float, float]) -> Partition:
     """
     if centre == part.phase_centre:
         return part
-    uvw = part.uvw @ (basis(part.phase_centre) @ basis(centre).T)
-    turns = (uvw[:, 2] - part.uvw[:, 2])[:, None] * (part.chan_freq / SPEED_OF_LIGHT)
-    phasor = np.exp(-2j * np.pi * (turns - np.rint(turns)))
-    return replace(part, uvw=uvw, phase_centre=centre, vis=part.vis * phasor[..., None])
+    uvw, excess = turned_uvw(part, centre)
+    vis = part.vis * phasor(excess[:, None], part.chan_freq).conj()[..., None]
+    return replace(part, uvw=uvw, phase_centre=centre, vis=vis)
 
 
 def about_centre(

@@ -14,15 +14,14 @@ from numpy.typing import NDArray
 
 from biro.errors import InputError
 from biro.imaging.frequency_nodes import FrequencyNodes, choose_nodes
+from biro.imaging.phase_centre import phasor, turned_uvw
 from biro.imaging.pixels import CoarsePixels, refuse_coarse
 from biro.imaging.seen_image import SeenImage, warn_where_empty
 from biro.models.bound.jones_beams import PartitionBeam
-from biro.models.components.direction import basis
 from biro.models.components.image import ImageModel
 from biro.observation.partition import Partition
 from rime_kernels.arrays import Beam, Rows, Sources
 from rime_kernels.choices import Backend
-from rime_kernels.physics.phase import SPEED_OF_LIGHT
 from rime_kernels.rime import Rime
 from rime_kernels.smearing.average import average_of, largest_loss
 from rime_kernels.smearing.smearing import Smearing
@@ -243,9 +242,7 @@ class _Gridder:
         if self._excess is None:
             return vis
         for c, nu in enumerate(chan_freq):
-            turns = self._excess[rows] * (nu / SPEED_OF_LIGHT)
-            phasor = np.exp(2j * np.pi * (turns - np.rint(turns)))
-            vis[:, c] *= phasor.astype(vis.dtype)[:, None]
+            vis[:, c] *= phasor(self._excess[rows], nu).astype(vis.dtype)[:, None]
         return vis
 
     def _aterm_support(self, freq: float, beam: Beam | PartitionBeam) -> float:
@@ -305,8 +302,8 @@ def _turned(part: Partition, image: ImageModel) -> tuple[Rows, Array | None]:
     """Rows with uvw along the axes of the image's centre, and w' - w, m; None where the centres agree."""
     if image.centre == part.phase_centre:
         return part.rows, None
-    uvw = part.uvw @ (basis(part.phase_centre) @ basis(image.centre).T)
-    return dataclasses.replace(part.rows, uvw=uvw), uvw[:, 2] - part.uvw[:, 2]
+    uvw, excess = turned_uvw(part, image.centre)
+    return dataclasses.replace(part.rows, uvw=uvw), excess
 
 
 def _sample_of(rows: Rows, index: NDArray[np.int64], freq: float) -> Rows:

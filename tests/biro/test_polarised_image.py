@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -439,3 +440,15 @@ def test_correlations_that_data_lack_have_no_weight() -> None:
     assert whole.corr_type == ("RR", "RL", "LR", "LL")
     assert not whole.weight[..., [0, 2]].any()
     np.testing.assert_array_equal(whole.vis[..., [1, 3]], part.vis[..., [1, 3]])
+
+
+def test_brightness_of_the_band_is_moved_to_the_reference_frequency() -> None:
+    """(nu0 / nu)^alpha with the mean of the prior: 3.39 from 8 to 1.4 GHz for alpha = -0.7."""
+    from biro.image_posterior.sampled_model import to_reference
+
+    operator = SimpleNamespace(freq=np.array([7.9e9, 8.1e9]))
+    problem: Any = SimpleNamespace(
+        planes=SimpleNamespace(operator=operator, reference=1.4e9),
+        prior=SimpleNamespace(spectral_index=(Normal(-0.7, 0.5),)),
+    )
+    assert to_reference(problem) == pytest.approx((1.4 / 8.0) ** -0.7, rel=1e-12)

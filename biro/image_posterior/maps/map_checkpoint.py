@@ -14,7 +14,7 @@ from biro.files.npz import read_npz, reading
 
 Array = NDArray[np.float64]
 NAME = "map-{}.npz"
-"""Of the file of each map of a fit: the first one, and those with less noise."""
+"""Name of the file of each map of a fit: the first one, and those with less noise."""
 
 
 @dataclass

@@ -14,7 +14,7 @@ from biro.imaging.fits_header import FitsAxis, celestial_axes, image_cards, stok
 
 Array = NDArray[np.float64]
 ImagePosterior: TypeAlias = Any
-"""That of `result`, which imports this module."""
+"""`result.ImagePosterior`, whose module imports this one."""
 _STOKES = "IQUV"
 _UNITS = {
     "mean": "Jy/pixel",

@@ -32,8 +32,8 @@ _ACCEPTANCE, _LEAST = 0.65, 0.05
 _LENGTH, _MOST_LEAPS = 5.0, 100
 """Mean length of a trajectory, in sd, and its steps at most.
 
-A normal distribution needs pi/2; pixels that share flux have curved ones: 5 gives them twice the effective
-samples for the same time as 2.
+A normal distribution needs pi/2. Distributions of pixels that share flux are curved: on one sky that did not
+converge with 2, a length of 5 gave twice the effective samples in the same time.
 """
 _N_SPECTRUM = 3
 """Moves of the spectrum alone after each move of all numbers: they need no likelihood."""

@@ -132,7 +132,7 @@ class VisibilityModel:
         return jnp.concatenate([found, self._centroid(xi)]) if self._is_adrift else found
 
     def _centroid(self, xi: Any) -> Any:
-        """Of the image, in units of half a pixel from the middle, (2,)."""
+        """Centroid of the image, in units of half a pixel from the middle, (2,)."""
         image = self.image(xi)
         axis = jnp.arange(len(image)) - len(image) // 2
         sums = jnp.stack([image.sum(axis=0) @ axis, image.sum(axis=1) @ axis])
