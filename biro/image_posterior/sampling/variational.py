@@ -21,11 +21,13 @@ import jax.numpy as jnp
 import nifty.re as jft
 import numpy as np
 from jax.tree_util import Partial
+from nifty.re.optimize import _static_newton_cg
 from numpy.typing import NDArray
 
 from biro.errors import InputError
 from biro.files.atomic import atomic_path
 from biro.files.npz import read_npz
+from biro.image_posterior.sampling.gradients import conjugate_gradients
 
 Array = NDArray[np.float64]
 Method = Literal["map", "mgvi", "geovi", "hmc"]
@@ -254,7 +256,7 @@ class _State:
     def renew(self) -> None:
         """Take the likelihood of the posterior anew, which a major cycle has changed."""
         self.likelihood = self.posterior.likelihood()
-        self._vi = jft.OptimizeVI(self.likelihood, self.settings.n_iterations, linear_minimizer_jit=False)
+        self._vi = jft.OptimizeVI(self.likelihood, self.settings.n_iterations, nonlinear_minimizer_jit=True)
 
     @property
     def _bends(self) -> bool:
@@ -287,15 +289,17 @@ class _State:
         """
         gradients = {"maxiter": _CG, "absdelta": _ENERGY / 200.0, "resnorm": 0.0}
         steps = _NEWTON * (_MAP_STEPS if is_map else 1)
-        limits = {"maxiter": steps, "absdelta": _ENERGY, "cg_kwargs": gradients}
-        return (self._held() if is_map else self._vi).kl_minimize(samples, minimize_kwargs=limits)
+        likelihood = self._held() if is_map else self.likelihood
+        solver = conjugate_gradients(likelihood, samples)
+        limits = {"maxiter": steps, "absdelta": _ENERGY, "cg": solver, "cg_kwargs": gradients}
+        vi = jft.OptimizeVI(likelihood, self.settings.n_iterations)
+        return vi.kl_minimize(samples, minimize_kwargs=limits)
 
     def _held(self) -> Any:
-        """Minimiser of a likelihood whose hyperparameters stay where they are."""
+        """The likelihood whose hyperparameters stay where they are."""
         hold = Partial(_held_at, jnp.asarray(self.posterior.is_hyper), jnp.asarray(self.draws.mean))
         domain = jax.ShapeDtypeStruct((self.posterior.n,), jnp.float64)
-        held = self.likelihood.amend(hold, domain=domain)
-        return jft.OptimizeVI(held, self.settings.n_iterations, linear_minimizer_jit=False)
+        return self.likelihood.amend(hold, domain=domain)
 
     def _without_spread(self) -> Any:
         """A pair of samples that both are the mean: MAP."""
@@ -314,6 +318,7 @@ class _State:
             jnp.asarray(self.draws.mean),
             keys,
             point_estimates=(),
+            cg=jft.static_cg,
             cg_kwargs={"absdelta": 1e-3, "maxiter": _SAMPLING},
         )
         unfinished = np.repeat(np.asarray(ended) != 0, 2)
@@ -321,6 +326,7 @@ class _State:
             samples, states = self._vi.nonlinearly_update_samples(
                 samples,
                 point_estimates=(),
+                minimize=_static_newton_cg,
                 minimize_kwargs={
                     # nifty multiplies it by the number of unknowns: steps of 0.03 sd of each.
                     "xtol": 0.03 / np.sqrt(self.posterior.n),
