@@ -17,6 +17,7 @@ from biro.errors import InputError
 from biro.image_posterior.maps.fast_map import fit_map
 from biro.image_posterior.operator import ImageOperator
 from biro.image_posterior.problem import CHECKPOINT, FittedImage, ImageProblem
+from biro.image_posterior.results.elbo import with_elbo
 from biro.image_posterior.results.map_facts import SCALE
 from biro.image_posterior.sampled_model import flux_of, is_convolved, posterior_model, sky_prior, to_reference
 from biro.image_posterior.sampled_result import fitted_image
@@ -71,11 +72,15 @@ def fit_sampled(problem: ImageProblem) -> FittedImage:
         prior = sky_prior(whole, image)
         model = posterior_model(whole, prior, float(image.sum()))
         settings = replace(settings, method=_method(problem, model, settings.method))
+        if settings.elbo:
+            settings = replace(settings, method=_with_elbo(problem, model, settings.method))
         if settings.method == "hmc" and "n_samples" not in problem.options:
             settings = replace(settings, n_samples=_OF_CHAINS)
         _tell(_plan(whole, model, settings))
         draws = _sampled(whole, model, settings, _start(problem, model, start.operator, image))
         made = fitted_image(whole, model, draws, settings.method, time.monotonic() - began)
+        if draws.elbo is not None:
+            made = with_elbo(made, draws.elbo, whole, model.operator)
         if problem.single_dish is None:
             return made
         scales = problem.single_dish.scale_of(made.arrays["latent"][:, -1])
@@ -110,6 +115,26 @@ def _method(problem: ImageProblem, model: AnyModel, given: Method) -> Method:
     return given
 
 
+def _with_elbo(problem: ImageProblem, model: AnyModel, method: Method) -> Method:
+    """The method where the lower bound of the evidence is computed, which only variational ones have.
+
+    Raises
+    ------
+    InputError
+        Another method was asked for, closures, or an image that is too large.
+    """
+    from biro.image_posterior.sampling.elbo import check_elbo
+
+    check_elbo(model.n)
+    if problem.closures:
+        raise InputError('elbo: is not available for gains = "closures"; leave it out')
+    if method in ("mgvi", "geovi"):
+        return method
+    if "method" in problem.options:
+        raise InputError(f'elbo: method = "{method}" has none; give method = "geovi", or leave elbo out')
+    return "geovi"
+
+
 def _for_fast_map(problem: ImageProblem) -> ImageProblem:
     """The problem as the fast map takes it: no options, a flux with a normal prior, Stokes I."""
     if problem.closures:
@@ -129,7 +154,7 @@ def _for_fast_map(problem: ImageProblem) -> ImageProblem:
 def _settings(problem: ImageProblem) -> Settings:
     from biro.image_posterior.sampling.variational import Settings
 
-    names = ("method", "n_samples", "n_iterations", "n_pairs", "n_steps")
+    names = ("method", "n_samples", "n_iterations", "n_pairs", "n_steps", "elbo")
     check_names(problem.options, names, "fit_image")
     return Settings(seed=problem.seed, **problem.options)
 

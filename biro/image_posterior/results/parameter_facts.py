@@ -37,7 +37,7 @@ def parameter_draws(facts: Mapping[str, JsonValue], arrays: Mapping[str, NDArray
 
 
 def beside_lines(facts: Mapping[str, JsonValue]) -> list[str]:
-    """Lines of a summary: chi2 of closures or of a map, and each parameter with its error."""
+    """Lines of a summary: chi2 of closures or of a map, ELBO, and each parameter with its error."""
     rows, closures = _rows(facts), cast("dict[str, Any]", facts.get("closures", {}))
     of_map = cast("dict[str, Any]", facts.get("single_dish", {}))
     width = max((len(str(row["name"])) for row in rows), default=0)
@@ -56,6 +56,9 @@ def beside_lines(facts: Mapping[str, JsonValue]) -> list[str]:
             f"map           chi2/N {of_map['chi2'] / of_map['n_independent']:.4g} of "
             f"{of_map['n_independent']:.3g} independent samples, flux scale {of_map['scale']:.4g}{error}"
         )
+    if "elbo" in facts:
+        elbo = cast("dict[str, float]", facts["elbo"])
+        lines.append(f"ELBO          {elbo['value']:.2f} +- {elbo['error']:.2g}, at most ln evidence")
     for row in rows:
         mean, sd = row["mean"], row["sd"]
         text = f"{mean:.6g}"
