@@ -132,14 +132,14 @@ def compare_images(images: Mapping[str, ImagePosterior]) -> ImageComparison:
     InputError
         Fewer than two, one without ELBO, other data, or other methods.
     """
-    if len(images) < 2:
-        raise InputError(f"a comparison needs at least 2 runs, got {len(images)}")
     for name, image in images.items():
         if "elbo" not in image.facts:
             raise InputError(
                 f"{name}: has no ELBO; fit it with --set elbo=1 (in Python, elbo=True) and samples of geoVI "
                 "or MGVI. Or compare chi2/2N of images on data that were not fitted"
             )
+    if len(images) < 2:
+        raise InputError(f"a comparison needs at least 2 runs, got {len(images)}")
     first = next(iter(images))
     for name, image in images.items():
         if _facts(image)["elbo"]["data"] != _facts(images[first])["elbo"]["data"]:
