@@ -80,7 +80,8 @@ def fit_image(
     facts : mapping, optional
         More to be written into `run.json`.
     **options
-        Of the engine: for "smooth" strength (a number above 0) and n_cycle (of self-calibration, from 1).
+        Of the engine: for "smooth" strength (a number above 0) and n_cycle (of self-calibration, from 1);
+        with samples method, n_samples, n_iterations, n_pairs, n_steps and elbo.
 
     Returns
     -------

@@ -161,9 +161,10 @@ def _planes(
         every = tuple(with_all_correlations(part) for part in measured)
         observation = replace(observation, partitions=every)
         components = _components(observation, problem.sky, backend)
-    operator = planes_operator(problem, observation, backend, memory_limit)
+    reference = reference_frequency(problem.sky, observation)
+    operator = planes_operator(problem, observation, reference, backend, memory_limit)
     operator.data = [vis - model for vis, model in zip(operator.data, components, strict=True)]
-    return PlanesData(observation, operator, components, reference_frequency(problem.sky, observation))
+    return PlanesData(observation, operator, components, reference)
 
 
 def one_hand(partitions: Sequence[Partition], n_formed: int) -> tuple[str, ...]:

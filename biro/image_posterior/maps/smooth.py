@@ -87,8 +87,9 @@ class _Minor:
     ) -> None:
         self._n, self._flux, self._single_dish = operator.field.size, flux, single_dish
         self._operator, self._noise = operator, noise
-        self.transfer = _transfer(operator.psf / noise**2)
         self._responses = [(one.power, _transfer(one.psf / noise**2)) for one in operator.responses]
+        is_plain = operator.beams is None
+        self.transfer = self._responses[0][1] if is_plain else _transfer(operator.psf / noise**2)
 
     def at(self, x0: Array, half_chi2: float, gradient: Array) -> None:
         """Place the problem at an image, with chi2/2 and R^T W (d - R x0) there."""
