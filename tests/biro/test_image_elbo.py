@@ -32,7 +32,8 @@ class Measured:
 
     def __init__(self, function: Callable[[Any], Any], data: np.ndarray, n: int) -> None:
         self.visibilities, self._data, self.n, self.n_data = function, data, n, len(data) // 2
-        self.is_hyper, self.watched = np.zeros(n, bool), []
+        self.is_hyper = np.zeros(n, bool)
+        self.watched: list[Any] = []
 
     def likelihood(self) -> Any:
         import jax

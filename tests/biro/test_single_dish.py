@@ -295,11 +295,12 @@ def test_what_a_map_does_not_go_with_is_refused(tmp_path: Path) -> None:
     of_map = SingleDish(path, noise="1 Jy")
     core = PointSource("core", east="0 arcsec", north="0 arcsec", I="1 Jy")
     image = ImagePrior("x", prior="correlated-field", flux="1 Jy", single_dish=of_map)
-    for sky, options, message in (
+    cases: tuple[tuple[SkyModel, dict[str, Any], str], ...] = (
         (SkyModel([core], images=[image]), {}, "core: components cannot stand beside"),
         (SkyModel([], images=[image]), {"gains": "closures"}, "has no position"),
         (SkyModel([], images=[replace(image, spectral_index=-0.7)]), {}, "without a spectrum"),
-    ):
+    )
+    for sky, options, message in cases:
         with pytest.raises(biro.InputError, match=message):
             biro.fit_image(data, sky, backend="cpu", progress=False, **options)
 
@@ -341,7 +342,8 @@ def test_samples_have_the_likelihood_of_both(dish: SingleDishData) -> None:
         """Brightness as it is measured, with unit noise."""
 
         prior, n, n_data, at = Sky(), N * N, N * N // 2, Sections(slice(0, N * N), slice(0, 0), slice(0, 0))
-        is_hyper, watched = np.zeros(N * N, bool), []
+        is_hyper = np.zeros(N * N, bool)
+        watched: tuple[Any, ...] = ()
 
         def visibilities(self, xi: Any) -> Any:
             return jnp.exp(xi)
