@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from biro.models.components.shapes.galaxies import ShapeletSource as ShapeletSource
     from biro.models.components.shapes.one_sided import CrescentSource as CrescentSource
     from biro.models.components.shapes.one_sided import MRingSource as MRingSource
+    from biro.models.components.single_dish import SingleDish as SingleDish
     from biro.models.components.source import GaussianSource as GaussianSource
     from biro.models.components.source import PointSource as PointSource
     from biro.models.errors import ModelError as ModelError

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from biro.choices import Average, Gains, Sampler
+from biro.choices import Average, Sampler
+from biro.cli.fit_image import fit_one, refuse_options
 from biro.cli.guard import guard, print_json, say
 from biro.cli.options import (
     BackendOption,
@@ -168,15 +169,15 @@ def fit(
     # All of them now, so that a mistake in the last one is found before the first one is fitted.
     skies = {name: read_sky(path) for name, path in models.items()}
     if any(sky.image_priors for sky in skies.values()):
-        if comm is not None or each or compare or len(models) > 1 or sampler is not None or cache is not None:
-            raise InputError(
-                "an image with a prior is fitted to one data set or several together, by one process and an "
-                "engine of its own; leave out --each, --compare, --sampler, --cache, other models and mpiexec"
-            )
-        sky = next(iter(skies.values()))
-        _fit_image(
-            obs, reading, sky, run, seed, gains, backend, memory_limit, options, pictures, as_json=as_json
+        of_engine = {"sampler": sampler, "compare": compare, "cache": cache, "each": each, "workers": workers}
+        refuse_options(
+            of_likelihood | of_engine | {"devices": devices}, len(models), has_ranks=comm is not None
         )
+        fit_one(
+            obs, next(iter(skies.values())), run, reading=reading, options=options, as_json=as_json,
+            seed=1 if seed is None else seed, gains=gains, backend=backend, memory_limit=memory_limit,
+            pictures=pictures,
+        )  # fmt: skip
         return
     if each:
         fits = fit_each(
@@ -200,39 +201,6 @@ def fit(
         given.draw(run)
         return
     _fit_models(given, models, skies, run, compare=compare, as_json=as_json)
-
-
-def _fit_image(
-    obs: list[Path],
-    reading: ReadingOptions,
-    sky: SkyModel,
-    run: Path,
-    seed: int | None,
-    gains: Gains,
-    backend: Backend,
-    memory_limit: int | str | None,
-    options: SamplerOptions,
-    pictures: bool,
-    *,
-    as_json: bool,
-) -> None:
-    """Fit the image of a model that has a prior, into one run directory."""
-    from biro.image_posterior.fit import fit_image
-    from biro.io.reading import read
-    from biro.run.environment import plain_pictures
-    from biro.run.facts import observed_facts
-
-    observation = read(obs, **reading)
-    plain_pictures()
-    made = fit_image(
-        observation, sky, run_dir=run, seed=1 if seed is None else seed, gains=gains, backend=backend,
-        memory_limit=memory_limit, pictures=pictures, facts=observed_facts(obs, reading), **options,
-    )  # fmt: skip
-    if as_json:
-        print_json(made.to_dict())
-    else:
-        typer.echo(str(made))
-    say(f"written into {run}: {', '.join(sorted(path.name for path in run.iterdir()))}")
 
 
 def _sampler_of(sampler: Sampler | None, n_model: int, *, compare: bool, each: bool) -> str:

@@ -21,6 +21,8 @@ from biro.run.environment import plain_pictures
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from biro.image_posterior.results.elbo import ImageComparison
+    from biro.inference.posterior.comparison import Comparison
     from biro.inference.posterior.posterior import Posterior
     from biro.likelihood.likelihood import Likelihood
 
@@ -352,19 +354,27 @@ Runs = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run director
 
 @guard
 def compare(runs: Runs, as_json: JsonFlag = False) -> None:
-    """Compare runs by evidence and Bayes factor."""
+    """Compare runs by evidence and Bayes factor, or images by ELBO."""
     from biro.errors import InputError
     from biro.inference.posterior.comparison import compare as compare_posteriors
     from biro.inference.posterior.posterior import Posterior
 
     for run in runs:
         refuse_folder_of_runs(run)
-        if (run / "image.npz").exists():
-            raise InputError(
-                f"{run}: a fitted image, which has no evidence, cannot be compared with other runs. Compare "
-                "chi2/2N of images, on data that were not fitted, too"
-            )
-    table = compare_posteriors({str(run): Posterior.load(run / "posterior.nc") for run in runs})
+    images = [run for run in runs if (run / "image.npz").exists()]
+    table: Comparison | ImageComparison
+    if images and len(images) < len(runs):
+        raise InputError(
+            f"{images[0]}: a fitted image, whose ELBO cannot be compared with evidences of other runs; "
+            "compare images with each other"
+        )
+    if images:
+        from biro.image_posterior.results.elbo import compare_images
+        from biro.image_posterior.results.result import read_result
+
+        table = compare_images({str(run): read_result(run) for run in runs})
+    else:
+        table = compare_posteriors({str(run): Posterior.load(run / "posterior.nc") for run in runs})
     if as_json:
         print_json(table.to_dict())
     else:

@@ -83,6 +83,7 @@ def choose_field(
     field: float | str | None = None,
     cell: float | str | None = None,
     pointings: float = 0.0,
+    dish_beam: float | None = None,
 ) -> ImageField:
     """Pixels for an image of an observation: those that are given, and the others chosen from the data.
 
@@ -101,6 +102,8 @@ def choose_field(
     cell : float (rad) or text as "0.2 arcsec", optional
     pointings : float, rad
         Largest distance between pointings of a mosaic, by which the default image is wider.
+    dish_beam : float, rad, optional
+        Beam of a single-dish map that measures larger scales.
 
     Raises
     ------
@@ -136,7 +139,7 @@ def choose_field(
         if width is None:
             chosen.append(f"size {n} ({angle_text(n * step)}): {why}")
     made = ImageField(n, step, centre, tuple(chosen))
-    return replace(made, remarks=tuple(_short_spacings(made, shortest)))
+    return replace(made, remarks=tuple(_short_spacings(made, shortest, dish_beam)))
 
 
 def _width(field: float | str) -> float:
@@ -180,10 +183,17 @@ def _size(observation: Observation, cell: float, shortest: float, pointings: flo
     return n, why
 
 
-def _short_spacings(field: ImageField, shortest: float) -> list[str]:
-    """A line where no baseline measures scales as large as the field."""
+def _short_spacings(field: ImageField, shortest: float, dish_beam: float | None) -> list[str]:
+    """A line where neither a baseline nor a single dish measures some scales of the field."""
     if not shortest or field.width <= LARGER / shortest:
         return []
+    if dish_beam is not None:
+        if dish_beam * shortest <= 1.0:
+            return []
+        return [
+            f"GAP OF SPACINGS: the shortest baseline measures up to {angle_text(1.0 / shortest)}, and the "
+            f"map scales above its beam of {angle_text(dish_beam)}. The prior alone decides in between"
+        ]
     return [
         f"NO SHORT SPACINGS: the shortest baseline measures up to {angle_text(1.0 / shortest)}, and the "
         f"image is {angle_text(field.width)} wide. The prior alone decides flux on larger "

@@ -19,10 +19,12 @@ from biro.image_posterior.make_problem import image_problem
 from biro.image_posterior.maps.map_checkpoint import NAME
 from biro.image_posterior.operator import source_outside
 from biro.image_posterior.problem import CHECKPOINT, FittedImage, ImageProblem
+from biro.image_posterior.results.map_facts import with_map_facts
 from biro.image_posterior.results.products import CALIBRATED, write_calibrated
 from biro.image_posterior.results.result import FILE, MISFIT, ImagePosterior
 from biro.image_posterior.results.run import image_run
 from biro.image_posterior.short_baselines import at_one_place
+from biro.image_posterior.single_dish_file import read_map
 from biro.imaging.imager import first_date, origin_of
 from biro.imaging.psf import fit_beam
 from biro.models import Fixed, ImagePrior, SkyModel
@@ -78,7 +80,8 @@ def fit_image(
     facts : mapping, optional
         More to be written into `run.json`.
     **options
-        Of the engine: for "smooth" strength (a number above 0) and n_cycle (of self-calibration, from 1).
+        Of the engine: for "smooth" strength (a number above 0) and n_cycle (of self-calibration, from 1);
+        with samples method, n_samples, n_iterations, n_pairs, n_steps and elbo.
 
     Returns
     -------
@@ -101,13 +104,15 @@ def fit_image(
         raise InputError(f"{folder}: has an image already; choose another directory")
     warn_of_reading(observation)
     whole = observation.whole("an image that is fitted")
+    dish_map = None if prior.single_dish is None else read_map(prior.single_dish)
     run_options = {**options, **({} if gains == "sample" else {"gains": gains})}
+    run_options |= {} if dish_map is None else {"single_dish": dish_map.digest()}
     with showing(progress), image_run(folder, whole, sky, seed, run_options, facts or {}) as run:
-        problem = image_problem(whole, sky, prior, backend, memory_limit)
+        problem = image_problem(whole, sky, prior, backend, memory_limit, dish_map)
         if gains == "closures":
             problem = replace(problem, closures=True, noise=_fixed_factor(sky), noise_remark="")
         problem = replace(problem, seed=seed, progress=progress, run_dir=folder, options=options)
-        fitted = _with_remarks(problem, _engine(problem))
+        fitted = with_map_facts(problem, _with_remarks(problem, _engine(problem)))
         made = _result(problem, fitted)
         if folder is not None and run is not None:
             # A result that had not converged is replaced by that of the run which went on.
@@ -159,6 +164,11 @@ def _prior_of(sky: SkyModel) -> ImagePrior:
             'flux: prior = "pixels" has no prior of the flux; leave flux out, or write prior = '
             '"correlated-field"'
         )
+    if prior.single_dish is not None and prior.spectral_index is not None:
+        raise InputError(
+            "single_dish needs an image without a spectrum, as the map has one frequency; leave "
+            "spectral_index out"
+        )
     return prior
 
 
@@ -175,6 +185,11 @@ def _check_gains(gains: Gains, sky: SkyModel, prior: ImagePrior) -> None:
         raise InputError(
             'gains = "closures" needs prior = "correlated-field", which has a prior of the flux, found '
             f'"{prior.prior}"; change it, or write [gain] with priors in place of closures'
+        )
+    if prior.single_dish is not None:
+        raise InputError(
+            'gains = "closures" has no position, so that no map can be compared; leave single_dish out, or '
+            "write [gain] with priors in place of closures"
         )
     if prior.is_polarised or prior.spectral_index is not None:
         raise InputError(

@@ -8,9 +8,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from biro.display.formatting import angle_text, first_few
 from biro.errors import InputError
 from biro.image_posterior.components import FreeComponents
-from biro.image_posterior.field import choose_field
+from biro.image_posterior.field import ImageField, choose_field
 from biro.image_posterior.operator import ImageOperator, Vis
 from biro.image_posterior.planes import (
     check_correlations,
@@ -26,6 +27,8 @@ from biro.image_posterior.primary_beam import (
     widest_separation,
 )
 from biro.image_posterior.problem import ImageProblem, PlanesData
+from biro.image_posterior.single_dish import SingleDishData, single_dish_data
+from biro.image_posterior.single_dish_file import SingleDishMap
 from biro.models import Fixed, ImagePrior, Noise, SkyModel
 from biro.models.quantities import units
 from biro.observation.correlations import PARALLEL_HANDS
@@ -33,9 +36,16 @@ from biro.observation.noise import MIN_DIFFERENCES, measure_noise
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition
 from biro.observation.stokes import PSEUDO_I, form_stokes
+from biro.observation.uv_extent import field_of_view
 from biro.simulation.prediction import predict
 from rime_kernels.choices import Backend
 
+LITTLE_VIEW = 0.4
+"""Part of lambda/D of the dishes across which their primary beam changes brightness by less than 10 %."""
+NO_BEAM = (
+    "NO PRIMARY BEAM: the image is {} wide, and beyond {} the dishes of the interferometer attenuate sources "
+    "that the single dish measures in full. Add [beam]"
+)
 ONE_HAND = 0.1
 """Share of visibilities of one parallel hand above which there is a remark; flags of one hand are usual."""
 
@@ -46,6 +56,7 @@ def image_problem(
     prior: ImagePrior,
     backend: Backend,
     memory_limit: int | str | None,
+    dish_map: SingleDishMap | None = None,
 ) -> ImageProblem:
     whole = observation.whole("an image that is fitted")
     if not any(part.n_usable for part in whole.partitions):
@@ -64,7 +75,11 @@ def image_problem(
         field=_radians(prior.field),
         cell=_radians(prior.cell),
         pointings=apart,
+        dish_beam=None if dish_map is None else dish_map.beam.major,
     )
+    single_dish = None
+    if dish_map is not None:
+        single_dish, place = _beside_map(dish_map, place, pointed, sky)
     beams = power_patterns(pointed, place, sky)
     operator = ImageOperator(stokes_i, place, backend=backend, memory_limit=memory_limit, beams=beams)
     if operator.sensitivity is not None:
@@ -84,6 +99,7 @@ def image_problem(
         noise_remark=remark,
         free=free,
         pointings=[part.phase_centre for part in pointed.partitions],
+        single_dish=single_dish,
     )
     if not prior.is_polarised and prior.spectral_index is None:
         return problem
@@ -94,6 +110,31 @@ def image_problem(
         )
     seen = [own for own, part in zip(whole.partitions, parts, strict=True) if part.n_usable]
     return replace(problem, planes=_planes(problem, seen, backend, memory_limit))
+
+
+def _beside_map(
+    dish_map: SingleDishMap, field: ImageField, observation: Observation, sky: SkyModel
+) -> tuple[SingleDishData, ImageField]:
+    """The pixels of a map inside an image, and the field with what was assumed.
+
+    Raises
+    ------
+    InputError
+        There are components beside the image, which the map has, too.
+    """
+    if sky.sources or sky.images:
+        names = first_few([one.name for one in (*sky.sources, *sky.images)])
+        raise InputError(
+            f"{names}: components cannot stand beside an image with single_dish, whose map has their flux, "
+            "too; leave them out: the image has their flux"
+        )
+    freq = np.concatenate([part.chan_freq for part in observation.partitions])
+    made = single_dish_data(dish_map, field, (float(freq.min()), float(freq.max())))
+    views = [field_of_view(part, observation.dish_diameter) for part in observation.partitions]
+    remarks, widest = field.remarks, LITTLE_VIEW * min(views)
+    if sky.beam is None and 0.0 < widest < field.width:
+        remarks = (*remarks, NO_BEAM.format(angle_text(field.width), angle_text(widest)))
+    return made, replace(field, chosen=(*field.chosen, *made.lines), remarks=remarks)
 
 
 def _refuse_mosaic(observation: Observation, free: FreeComponents | None) -> None:
@@ -120,9 +161,10 @@ def _planes(
         every = tuple(with_all_correlations(part) for part in measured)
         observation = replace(observation, partitions=every)
         components = _components(observation, problem.sky, backend)
-    operator = planes_operator(problem, observation, backend, memory_limit)
+    reference = reference_frequency(problem.sky, observation)
+    operator = planes_operator(problem, observation, reference, backend, memory_limit)
     operator.data = [vis - model for vis, model in zip(operator.data, components, strict=True)]
-    return PlanesData(observation, operator, components, reference_frequency(problem.sky, observation))
+    return PlanesData(observation, operator, components, reference)
 
 
 def one_hand(partitions: Sequence[Partition], n_formed: int) -> tuple[str, ...]:

@@ -365,13 +365,17 @@ def source_outside(operator: ImageOperator, residuals: Sequence[Vis], noise: flo
 
 
 def with_data(operator: ImageOperator, data: Sequence[Vis], weights: Sequence[ArrayLike]) -> ImageOperator:
-    """An operator of the same rows with other data and weights, as with gains taken out."""
+    """An operator of the same rows with other data and weights, as with gains taken out.
+
+    It keeps the PSF where the weights are equal.
+    """
     made = object.__new__(type(operator))
     made.__dict__.update(operator.__dict__)
-    for name in ("psf", "weight_sum", "responses", "sensitivity"):
-        made.__dict__.pop(name, None)
     made.data = list(data)
     made.weights = [np.asarray(weight, np.float64) for weight in weights]
+    if not all(np.array_equal(*pair) for pair in zip(made.weights, operator.weights, strict=True)):
+        for name in ("psf", "weight_sum", "responses", "sensitivity"):
+            made.__dict__.pop(name, None)
     parts = zip(operator.observation.partitions, made.data, made.weights, strict=True)
     made.observation = replace(
         operator.observation,

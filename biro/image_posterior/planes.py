@@ -103,19 +103,34 @@ def with_all_correlations(part: Partition) -> Partition:
 
 
 def planes_operator(
-    problem: ImageProblem, observation: Observation, backend: Backend, memory_limit: int | str | None
+    problem: ImageProblem,
+    observation: Observation,
+    reference: float,
+    backend: Backend,
+    memory_limit: int | str | None,
 ) -> ImageOperator:
-    """The operator of all planes of an image, whose pixels state what was chosen of them."""
+    """The operator of all planes of an image, whose pixels state what was chosen of them.
+
+    Parameters
+    ----------
+    problem : ImageProblem
+    observation : Observation
+        With all correlations that are fitted.
+    reference : float, Hz
+        Frequency of the image.
+    backend : "auto", "cpu" or "cuda"
+    memory_limit : int, str or None
+    """
     prior = problem.prior
     freq = choose_frequencies(observation.partitions) if prior.spectral_index is not None else None
     old = problem.operator.field
-    chosen = (*old.chosen, *_lines(prior, problem.sky, observation, freq))
+    chosen = (*old.chosen, *_lines(prior, reference, freq))
     return ImageOperator(
         observation, replace(old, chosen=chosen), freq=freq, backend=backend, memory_limit=memory_limit
     )
 
 
-def _lines(prior: ImagePrior, sky: SkyModel, observation: Observation, freq: Array | None) -> list[str]:
+def _lines(prior: ImagePrior, reference: float, freq: Array | None) -> list[str]:
     """What was assumed of planes, in words."""
     lines = []
     if prior.stokes == "IQU":
@@ -123,9 +138,8 @@ def _lines(prior: ImagePrior, sky: SkyModel, observation: Observation, freq: Arr
     if prior.is_polarised:
         lines.append("Q/I and U/I are the same at all frequencies: no Faraday rotation")
     if freq is not None:
-        middle = reference_frequency(sky, observation)
         lines.append(
-            f"brightness is that at {middle / 1e9:.6g} GHz; spectra through {len(freq)} planes are right to "
-            f"{SPECTRUM_ERROR:g} for spectral indices up to {STEEPEST:g}"
+            f"brightness is that at {reference / 1e9:.6g} GHz; spectra through {len(freq)} planes are right "
+            f"to {SPECTRUM_ERROR:g} for spectral indices up to {STEEPEST:g}"
         )
     return lines

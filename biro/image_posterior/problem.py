@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from biro.files.json_value import JsonValue
 from biro.image_posterior.components import FreeComponents
 from biro.image_posterior.operator import ImageOperator, Vis
+from biro.image_posterior.single_dish import SingleDishData
 from biro.models import ImagePrior, SkyModel
 from biro.observation.observation import Observation
 
@@ -79,6 +80,8 @@ class ImageProblem:
         Phase centre of each partition as observed; all data here are about one.
     planes : PlanesData or None
         Of an image with more than Stokes I at one frequency; the rest is Stokes I of the same data then.
+    single_dish : SingleDishData or None
+        A map that the image is fitted to, too.
     """
 
     observation: Observation
@@ -98,6 +101,7 @@ class ImageProblem:
     closures: bool = False
     pointings: list[tuple[float, float]] = field(default_factory=list)
     planes: PlanesData | None = None
+    single_dish: SingleDishData | None = None
 
     @property
     def of_planes(self) -> ImageProblem:

@@ -7,7 +7,7 @@ import logging
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,8 @@ from biro.errors import InputError
 from biro.image_posterior.maps.fast_map import fit_map
 from biro.image_posterior.operator import ImageOperator
 from biro.image_posterior.problem import CHECKPOINT, FittedImage, ImageProblem
+from biro.image_posterior.results.elbo import with_elbo
+from biro.image_posterior.results.map_facts import SCALE
 from biro.image_posterior.sampled_model import flux_of, is_convolved, posterior_model, sky_prior, to_reference
 from biro.image_posterior.sampled_result import fitted_image
 from biro.image_posterior.sampling.jax_room import double_precision, has_gpu
@@ -70,11 +72,19 @@ def fit_sampled(problem: ImageProblem) -> FittedImage:
         prior = sky_prior(whole, image)
         model = posterior_model(whole, prior, float(image.sum()))
         settings = replace(settings, method=_method(problem, model, settings.method))
+        if settings.elbo:
+            settings = replace(settings, method=_with_elbo(problem, model, settings.method))
         if settings.method == "hmc" and "n_samples" not in problem.options:
             settings = replace(settings, n_samples=_OF_CHAINS)
         _tell(_plan(whole, model, settings))
         draws = _sampled(whole, model, settings, _start(problem, model, start.operator, image))
-        return fitted_image(whole, model, draws, settings.method, time.monotonic() - began)
+        made = fitted_image(whole, model, draws, settings.method, time.monotonic() - began)
+        if draws.elbo is not None:
+            made = with_elbo(made, draws.elbo, whole, model.operator)
+        if problem.single_dish is None:
+            return made
+        scales = problem.single_dish.scale_of(made.arrays["latent"][:, -1])
+        return replace(made, arrays=made.arrays | {SCALE: scales})
 
 
 def _method(problem: ImageProblem, model: AnyModel, given: Method) -> Method:
@@ -105,6 +115,26 @@ def _method(problem: ImageProblem, model: AnyModel, given: Method) -> Method:
     return given
 
 
+def _with_elbo(problem: ImageProblem, model: AnyModel, method: Method) -> Method:
+    """The method where the lower bound of the evidence is computed, which only variational ones have.
+
+    Raises
+    ------
+    InputError
+        Another method was asked for, closures, or an image that is too large.
+    """
+    from biro.image_posterior.sampling.elbo import check_elbo
+
+    check_elbo(model.n)
+    if problem.closures:
+        raise InputError('elbo: is not available for gains = "closures"; leave it out')
+    if method in ("mgvi", "geovi"):
+        return method
+    if "method" in problem.options:
+        raise InputError(f'elbo: method = "{method}" has none; give method = "geovi", or leave elbo out')
+    return "geovi"
+
+
 def _for_fast_map(problem: ImageProblem) -> ImageProblem:
     """The problem as the fast map takes it: no options, a flux with a normal prior, Stokes I."""
     if problem.closures:
@@ -124,7 +154,7 @@ def _for_fast_map(problem: ImageProblem) -> ImageProblem:
 def _settings(problem: ImageProblem) -> Settings:
     from biro.image_posterior.sampling.variational import Settings
 
-    names = ("method", "n_samples", "n_iterations", "n_pairs", "n_steps")
+    names = ("method", "n_samples", "n_iterations", "n_pairs", "n_steps", "elbo")
     check_names(problem.options, names, "fit_image")
     return Settings(seed=problem.seed, **problem.options)
 
@@ -157,6 +187,7 @@ def _sampled(problem: ImageProblem, model: AnyModel, settings: Settings, start: 
     from biro.image_posterior.sampling.chains import sample_chains
     from biro.image_posterior.sampling.compact import CompactModel
     from biro.image_posterior.sampling.convolved_model import ConvolvedModel
+    from biro.image_posterior.sampling.map_model import MapModel
     from biro.image_posterior.sampling.variational import sample
 
     checkpoint: Path | None = None
@@ -164,13 +195,16 @@ def _sampled(problem: ImageProblem, model: AnyModel, settings: Settings, start: 
         problem.run_dir.mkdir(parents=True, exist_ok=True)
         checkpoint = problem.run_dir / CHECKPOINT
     identity = "" if checkpoint is None else _identity(problem, model)
+    whole: Any = model
+    if problem.single_dish is not None:
+        whole, start = MapModel(model, problem.single_dish), np.append(start, 0.0)
     if settings.method == "hmc" and isinstance(model, CompactModel):
-        return sample_chains(model, start, settings, checkpoint=checkpoint, identity=identity, tell=_tell)
-    between = model.major_cycle if isinstance(model, ConvolvedModel) else None
+        return sample_chains(whole, start, settings, checkpoint=checkpoint, identity=identity, tell=_tell)
+    between = whole.major_cycle if isinstance(model, ConvolvedModel) else None
     if between is not None:
         between(start)
     return sample(
-        model, start, settings, checkpoint=checkpoint, identity=identity, tell=_tell, between=between
+        whole, start, settings, checkpoint=checkpoint, identity=identity, tell=_tell, between=between
     )
 
 
@@ -184,6 +218,8 @@ def _identity(problem: ImageProblem, model: AnyModel) -> str:
     names += ["closures"] * problem.closures
     found.update(repr((model.prior.lines, names, operator.field)).encode())
     found.update(problem.sky.to_toml().encode())
+    if problem.single_dish is not None:
+        found.update(problem.single_dish.data.tobytes() + problem.single_dish.spline.tobytes())
     return found.hexdigest()
 
 

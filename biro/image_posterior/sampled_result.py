@@ -125,7 +125,7 @@ def fitted_image(
                 :, : antennas.n_gain
             ]
             facts["gains"] = list(antennas.names[: antennas.n_gain])
-    elif model.gains is not None:
+    elif model.gains is not None and not isinstance(model, PolarisedModel):
         operator = _calibrated(problem, model, draws.mean, operator)
         # Gains of the mean state go with its image: with free amplitudes the mean image has another flux.
         centre = np.asarray(model.image(jnp.asarray(draws.mean)))

@@ -104,14 +104,14 @@ def parse_header(header: Header) -> ImageHeader:
         that are not square or not north up, Stokes parameters other than I or IQUV, a spectral axis
         that is not FREQ, a unit other than Jy/pixel or Jy/beam.
     """
-    scale, per_beam = _unit(str(header.get("BUNIT", "")).strip())
+    scale, per_beam = parse_unit(str(header.get("BUNIT", "")).strip())
     n_axis = header["NAXIS"]
     if not 2 <= n_axis <= MAX_AXES:
         raise InputError(f"an image has 2 to {MAX_AXES} axes, found {n_axis}")
     shape = tuple(int(header[f"NAXIS{i + 1}"]) for i in range(n_axis))
     if min(shape) < 1:
         raise InputError(f"an image has pixels along each axis, found {' x '.join(map(str, shape))}")
-    wcs = _wcs(header)
+    wcs = wcs_of(header)
     east, north, spectral = wcs.wcs.lng, wcs.wcs.lat, wcs.wcs.spec
     types = [str(name) for name in wcs.wcs.ctype]
     if east < 0 or north < 0:
@@ -176,8 +176,14 @@ def stokes_axis(stokes: str) -> FitsAxis:
     return FitsAxis("STOKES", codes[0], codes[1] - codes[0] if len(codes) > 1 else 1.0, 1.0, "")
 
 
-def _unit(text: str) -> tuple[float, bool]:
-    """The value of a unit in Jy, and whether it is per beam."""
+def parse_unit(text: str) -> tuple[float, bool]:
+    """The value of a unit (BUNIT) in Jy, and whether it is per beam.
+
+    Raises
+    ------
+    InputError
+        Another unit than Jy/pixel or Jy/beam.
+    """
     match = _UNIT.fullmatch(text)
     if not match or (match[1] and match[1] not in _PREFIXES):
         stated = f"biro cannot read the unit {text!r}" if text else "no unit (BUNIT)"
@@ -185,7 +191,14 @@ def _unit(text: str) -> tuple[float, bool]:
     return _PREFIXES[match[1]], match[2].lower() == "beam"
 
 
-def _wcs(header: Header) -> WCS:
+def wcs_of(header: Header) -> WCS:
+    """The coordinates of a FITS header as astropy reads them.
+
+    Raises
+    ------
+    InputError
+        They cannot be read.
+    """
     from astropy.wcs import WCS
 
     with warnings.catch_warnings():

@@ -6,6 +6,7 @@ from dataclasses import KW_ONLY
 from typing import ClassVar, get_args
 
 from biro.models.choices import ImagePriorName, Regularisation
+from biro.models.components.single_dish import read_single_dish
 from biro.models.components.source import check_name
 from biro.models.errors import ModelError
 from biro.models.quantities.parameter import Fixed, QuantityLike, quantity, read_entry, series
@@ -45,6 +46,8 @@ class ImagePrior:
         For "correlated-field" alone: a0, a1, ... of I(nu) = I(nu0) (nu/nu0)^(a0 + a1 ln(nu/nu0) + ...), all
         Stokes parameters alike. A number holds for all pixels. A prior makes a correlated field, of the mean
         and standard deviation of the prior. Without it brightness is equal at all frequencies.
+    single_dish : SingleDish, optional
+        A map of the same sky by a single dish, to which the image is fitted, too.
     """
 
     label: ClassVar[str] = "image"
@@ -58,6 +61,7 @@ class ImagePrior:
     regularisation: str = "starlet"
     stokes: str = "I"
     spectral_index: Entry = None
+    single_dish: Entry = None
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -84,6 +88,8 @@ class ImagePrior:
         if None not in (self.size, self.field, self.cell):
             raise ModelError("size, field, cell: two of them determine the third; leave one out")
         self._read_flux()
+        if self.single_dish is not None:
+            object.__setattr__(self, "single_dish", read_single_dish(self.single_dish))
         if self.stokes not in STOKES:
             raise ModelError(
                 f"stokes: one of {', '.join(STOKES)}, found {short_repr(self.stokes)}"

@@ -16,6 +16,7 @@ from biro.models.components.direction import Centre, direction_text
 from biro.models.components.image import ImageModel
 from biro.models.components.image_term import ImageTerm
 from biro.models.components.noise import Noise
+from biro.models.components.single_dish import SingleDish
 from biro.models.components.sky import SkyDescription
 from biro.models.components.source import LOCAL
 from biro.models.errors import ModelError
@@ -199,6 +200,8 @@ class _Emitter:
             return self.value(to_table(value))
         if isinstance(value, PerSegment):
             return self.value(to_table(value.prior) | _without_defaults(value, ("prior",)))
+        if isinstance(value, SingleDish):
+            return self.value(_entries(value))
         if isinstance(value, str):
             return _string(value)
         if isinstance(value, bool):

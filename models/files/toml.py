@@ -173,6 +173,9 @@ def _image(index: int, table: Table, folder: Path) -> ImageTerm | ImagePrior:
             raise ModelError(f"{label}: file, prior: an image is read from a file or fitted; leave one out")
         if "name" not in table:
             raise ModelError(f"{label}: 'name' is missing")
+        given = table.get("single_dish")
+        if isinstance(given, dict) and isinstance(given.get("file"), str) and given["file"]:
+            table = table | {"single_dish": given | {"file": folder / given["file"]}}
         return ImagePrior(**table)
     for key in ("name", "file"):
         if not isinstance(table.get(key), str):

@@ -275,7 +275,7 @@ def test_the_command_prints_and_writes_profiles(tmp_path: Path) -> None:
     assert again.exit_code == 2
     both = CliRunner().invoke(app, ["compare", str(tmp_path / "run"), str(tmp_path / "run")])
     assert both.exit_code == 2
-    assert "a fitted image, which has no evidence" in both.stderr
+    assert "has no ELBO; fit it with --set elbo=1" in both.stderr
     two = CliRunner().invoke(
         app, ["region", str(tmp_path / "run"), line, line, "-o", str(tmp_path / "q.csv")]
     )

@@ -47,6 +47,7 @@ class OperatorBeside(ImageOperator):
         noise: float,
         xi: Array,
     ) -> None:
+        _ = operator.responses  # worked out once, for this one and that of the result
         self.__dict__.update(operator.__dict__)
         self._free, self._components, self._noise, self._xi = free, list(components), noise, xi
         self._taken: tuple[Array, Array] | None = None

@@ -65,7 +65,7 @@ def fit_smooth(problem: ImageProblem) -> FittedImage:
     options = _options(problem)
     flux = _flux(problem.prior)
     shared: dict[str, Any] = {"noise": problem.noise, "flux": flux, "strength": options.get("strength")}
-    shared["show"] = problem.progress
+    shared |= {"show": problem.progress, "single_dish": problem.single_dish}
     name = _regularisation(problem)
     made = smooth_map(problem.operator, name, checkpoint=_checkpoint(problem, 0), **shared)
     problem, made, shared = _with_less_noise(problem, made, shared)

@@ -25,6 +25,7 @@ from biro.display.progress import bar
 from biro.image_posterior.maps.map_checkpoint import MapState, read_state
 from biro.image_posterior.maps.regularisers import Regulariser, make_regulariser
 from biro.image_posterior.operator import ImageOperator
+from biro.image_posterior.single_dish import SingleDishData
 from biro.models.choices import Regularisation
 
 log = logging.getLogger(__name__)
@@ -77,11 +78,18 @@ class SmoothMap:
 class _Minor:
     """The minor problem: chi2/2 near an image by its exact value and gradient there, and the PSF."""
 
-    def __init__(self, operator: ImageOperator, noise: float, flux: FluxPrior | None) -> None:
-        self._n, self._flux = operator.field.size, flux
+    def __init__(
+        self,
+        operator: ImageOperator,
+        noise: float,
+        flux: FluxPrior | None,
+        single_dish: SingleDishData | None = None,
+    ) -> None:
+        self._n, self._flux, self._single_dish = operator.field.size, flux, single_dish
         self._operator, self._noise = operator, noise
-        self.transfer = _transfer(operator.psf / noise**2)
         self._responses = [(one.power, _transfer(one.psf / noise**2)) for one in operator.responses]
+        is_plain = operator.beams is None
+        self.transfer = self._responses[0][1] if is_plain else _transfer(operator.psf / noise**2)
 
     def at(self, x0: Array, half_chi2: float, gradient: Array) -> None:
         """Place the problem at an image, with chi2/2 and R^T W (d - R x0) there."""
@@ -108,8 +116,11 @@ class _Minor:
         return self._half + float((step * (0.5 * curved - self._g)).sum()), curved - self._g
 
     def value(self, x: Array) -> tuple[float, Array]:
-        """chi2/2 and the penalty of the flux, with derivatives."""
+        """chi2/2, that of a single-dish map, and the penalty of the flux, with derivatives."""
         value, gradient = self.half_chi2(x)
+        if self._single_dish is not None:
+            of_map, slope = self._single_dish.penalty(x)
+            value, gradient = value + of_map, gradient + slope
         if self._flux is not None:
             pull = (float(x.sum()) - self._flux.mean) / self._flux.sd
             return value + 0.5 * pull**2, gradient + pull / self._flux.sd
@@ -143,6 +154,7 @@ def smooth_map(
     *,
     noise: float = 1.0,
     flux: FluxPrior | None = None,
+    single_dish: SingleDishData | None = None,
     strength: float | None = None,
     start: SmoothMap | None = None,
     n_cycle: int = MAX_CYCLES,
@@ -163,6 +175,8 @@ def smooth_map(
     noise : float
         Factor by which the noise is larger than the weights state.
     flux : FluxPrior, optional
+    single_dish : SingleDishData, optional
+        A map that the image is fitted to, too; `chi2` of the result is that of visibilities alone.
     strength : float, optional
         In place of the rule.
     start : SmoothMap, optional
@@ -175,7 +189,7 @@ def smooth_map(
         A file that each cycle replaces; where it exists, the cycles go on from it to the same bits. It must
         be of the same data and options.
     """
-    minor = _Minor(operator, noise, flux)
+    minor = _Minor(operator, noise, flux, single_dish)
     data = _Exact(operator, noise)
     zero = np.zeros((operator.field.size, operator.field.size))
     if start is None:

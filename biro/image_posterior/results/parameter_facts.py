@@ -37,8 +37,9 @@ def parameter_draws(facts: Mapping[str, JsonValue], arrays: Mapping[str, NDArray
 
 
 def beside_lines(facts: Mapping[str, JsonValue]) -> list[str]:
-    """Lines of a summary: chi2 of closures where these are fitted, and each parameter with its error."""
+    """Lines of a summary: chi2 of closures or of a map, ELBO, and each parameter with its error."""
     rows, closures = _rows(facts), cast("dict[str, Any]", facts.get("closures", {}))
+    of_map = cast("dict[str, Any]", facts.get("single_dish", {}))
     width = max((len(str(row["name"])) for row in rows), default=0)
     lines = []
     if closures:
@@ -48,6 +49,16 @@ def beside_lines(facts: Mapping[str, JsonValue]) -> list[str]:
             f"{closures['chi2_amplitude'] / max(n_amplitude, 1):.4g} of {n_amplitude} log closure amplitudes",
             *closures["lines"],
         ]
+    if of_map:
+        sd = of_map["scale_sd"]
+        error = "" if sd is None else f" +- {sd:.2g}"
+        lines.append(
+            f"map           chi2/N {of_map['chi2'] / of_map['n_independent']:.4g} of "
+            f"{of_map['n_independent']:.3g} independent samples, flux scale {of_map['scale']:.4g}{error}"
+        )
+    if "elbo" in facts:
+        elbo = cast("dict[str, float]", facts["elbo"])
+        lines.append(f"ELBO          {elbo['value']:.2f} +- {elbo['error']:.2g}, at most ln evidence")
     for row in rows:
         mean, sd = row["mean"], row["sd"]
         text = f"{mean:.6g}"

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from biro.display.style import COLOUR, COLUMN, new_figure
 from biro.image_posterior.results.polarisation import draw_ticks
+from biro.image_posterior.results.samples import ImageSamples
 from biro.imaging.pictures import Panel, draw_panels
 
 Array = NDArray[np.float64]
@@ -17,7 +16,7 @@ _FAINT = 100.0
 """Colours are linear in brightness up to five times the peak over this."""
 
 
-def draw_image(image: Any) -> Figure:
+def draw_image(image: ImageSamples) -> Figure:
     """The image of Stokes I, its standard deviation where there are samples, and the residual image.
 
     With samples, contours of the mean are at 3, 6, 12, ... times the standard deviation of the same pixel:
@@ -44,7 +43,7 @@ def draw_image(image: Any) -> Figure:
     return figure
 
 
-def draw_power_spectrum(image: Any) -> Figure:
+def draw_power_spectrum(image: ImageSamples) -> Figure:
     """Power spectrum of ln I: median, 68 % band and samples."""
     k, spectra = image.arrays["wavenumber"], image.arrays["power_spectrum"]
     with new_figure((COLUMN, 0.8 * COLUMN)) as figure:

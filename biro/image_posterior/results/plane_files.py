@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biro._version import __version__
+from biro.image_posterior.results.samples import ImageSamples
 from biro.imaging.fits import write_image
 from biro.imaging.fits_header import FitsAxis, celestial_axes, image_cards, stokes_axis
 
 Array = NDArray[np.float64]
-ImagePosterior: TypeAlias = Any
-"""`result.ImagePosterior`, whose module imports this one."""
 _STOKES = "IQUV"
 _UNITS = {
     "mean": "Jy/pixel",
@@ -27,7 +25,7 @@ N_CUBE = 8
 """Frequencies of cube.fits."""
 
 
-def write_planes(image: ImagePosterior, folder: Path) -> list[Path]:
+def write_planes(image: ImageSamples, folder: Path) -> list[Path]:
     """Write the FITS files that `ImagePosterior.save` lists.
 
     Returns
@@ -51,7 +49,7 @@ def write_planes(image: ImagePosterior, folder: Path) -> list[Path]:
     return written
 
 
-def _write_polarisation(image: ImagePosterior, folder: Path) -> list[Path]:
+def _write_polarisation(image: ImageSamples, folder: Path) -> list[Path]:
     """Write pol_fraction.fits and evpa.fits (deg), and their errors where there are samples."""
     found = image.polarisation
     planes = {"pol_fraction": (found.fraction, ""), "evpa": (np.rad2deg(found.angle), "deg")}
@@ -61,7 +59,7 @@ def _write_polarisation(image: ImagePosterior, folder: Path) -> list[Path]:
     return [_write(image, folder, name, plane[None], unit) for name, (plane, unit) in planes.items()]
 
 
-def _write_spectra(image: ImagePosterior, folder: Path) -> list[Path]:
+def _write_spectra(image: ImageSamples, folder: Path) -> list[Path]:
     """Write spectral_index.fits and its error, those of further coefficients, and cube.fits."""
     written = []
     for k, each in enumerate(np.moveaxis(image.arrays["spectral_index"], 1, 0)):
@@ -77,7 +75,7 @@ def _write_spectra(image: ImagePosterior, folder: Path) -> list[Path]:
 
 
 def _write(
-    image: ImagePosterior,
+    image: ImageSamples,
     folder: Path,
     name: str,
     planes: Array,

@@ -5,12 +5,13 @@ from __future__ import annotations
 import io
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from biro.files.atomic import write_atomic, write_figure
 from biro.image_posterior.primary_beam import about
+from biro.image_posterior.results.samples import ImageSamples
 from biro.simulation.npz import write_npz
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def write_calibrated(path: Path, problem: ImageProblem, fitted: FittedImage) -> 
     write_npz(path, observation, [part.vis for part in turned])
 
 
-def write_spectrum(folder: Path, image: Any, *, pictures: bool) -> list[Path]:
+def write_spectrum(folder: Path, image: ImageSamples, *, pictures: bool) -> list[Path]:
     """Write the power spectrum of ln I as a table and a picture; nothing where the prior has none.
 
     Returns

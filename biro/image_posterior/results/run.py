@@ -12,7 +12,7 @@ from biro.models import SkyModel
 from biro.observation.observation import Observation
 from biro.run.directory import RunDirectory
 
-MAY_CHANGE = ("n_iterations", "n_samples", "n_steps")
+MAY_CHANGE = ("n_iterations", "n_samples", "n_steps", "elbo")
 """Options that may differ where a run goes on."""
 SAMPLER = "image, prior {}"
 """What run.json has in the place of a sampler."""

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from biro.errors import InputError
 from biro.files.atomic import atomic_path
 from biro.files.npz import read_npz
+from biro.image_posterior.sampling.elbo import Elbo, elbo_of
 from biro.image_posterior.sampling.gradients import conjugate_gradients
 
 Array = NDArray[np.float64]
@@ -84,6 +85,8 @@ class Settings:
         Pairs of samples while the mean moves, the same random numbers in each iteration.
     n_steps : int
         Steps of each chain at most, of "hmc".
+    elbo : bool
+        Whether to compute the lower bound of the evidence.
     """
 
     method: Method = "geovi"
@@ -92,6 +95,7 @@ class Settings:
     n_iterations: int = 24
     seed: int = 1
     n_pairs: int = 12
+    elbo: bool = False
 
     def __post_init__(self) -> None:
         if self.method not in get_args(Method):
@@ -100,6 +104,8 @@ class Settings:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise InputError(f"{name}: an integer from 1 on, found {value!r}")
+        if self.elbo not in (False, True):
+            raise InputError(f"elbo: 1 or 0, found {self.elbo!r}")
         if self.method in ("mgvi", "geovi") and self.n_samples % 2:
             raise InputError(
                 f"n_samples: variational samples are pairs; give an even number, found {self.n_samples}"
@@ -153,6 +159,8 @@ class Draws:
     converged : bool
     n_unfinished : int
         Samples whose conjugate gradients did not end; bent ones that did not end, and were left out.
+    elbo : Elbo or None
+        Where it was asked for.
     """
 
     mean: Array
@@ -160,6 +168,7 @@ class Draws:
     iterations: list[Iteration] = field(default_factory=list)
     converged: bool = False
     n_unfinished: int = 0
+    elbo: Elbo | None = None
 
 
 def sample(
@@ -380,6 +389,8 @@ class _State:
             self.draws.mean = np.asarray(self._climbed(about, is_map=False).x)
         samples, self.draws.n_unfinished = self._sampled(_RESULT, n_pairs)
         self.draws.samples = np.asarray(samples.samples)
+        if settings.elbo:
+            self.draws.elbo = elbo_of(self.likelihood, self.draws.mean, self.draws.samples, bends=self._bends)
 
     def write(self, path: Path) -> None:
         """Keep the state in a file."""
