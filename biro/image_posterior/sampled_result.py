@@ -44,8 +44,8 @@ _ANGLE_LOST = (
     "phase between the hands of the reference antenna; turn them to a known angle"
 )
 _LEAKAGES = (
-    "LEAKAGES NOT CALIBRATED: errors of leakages beside an image are right only where geoVI has converged; in "
-    "a run that had not, leakages were off by 4 to 9 errors. Give more iterations (n_iterations), or fit the "
+    "LEAKAGES NOT CALIBRATED: errors of leakages beside an image are right only where geoVI has converged. "
+    "In a run that had not, leakages were 4 to 9 errors off. Give more iterations (n_iterations), or fit the "
     "leakages of a calibrator that a few components describe, and write them as numbers"
 )
 _CLOSURES = (
