@@ -87,6 +87,12 @@ def test_noise_of_samples_has_the_covariance_of_the_exact_data(made: SimpleNames
     modes = np.ones((2, *made.model._kernel.shape))
     drawn = likelihood.likelihood.left_sqrt_metric(made.truth, (jax.numpy.asarray(0.3), modes))
     np.testing.assert_array_equal(drawn, made.model._noise(jax.numpy.asarray(0.3)))
+    # Gains that are taken out change weights: noise divided by sigma^2 grows as the root of them.
+    made.model._take(with_data(made.operator, made.operator.data, [2.0 * made.operator.weights[0]]))
+    heavier = np.asarray(made.model._noise(jax.numpy.asarray(0.3)))
+    np.testing.assert_allclose(
+        heavier, np.sqrt(2.0) * np.asarray(drawn), rtol=1e-9, atol=1e-9 * np.abs(heavier).max()
+    )
 
 
 def test_the_first_image_is_positive_and_fits(made: SimpleNamespace) -> None:

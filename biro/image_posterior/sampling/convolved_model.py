@@ -224,8 +224,8 @@ class ConvolvedModel:
 def noise_function(current: Callable[[], ImageOperator]) -> Callable[[Any], Any]:
     """R^T W^(1/2) of white noise as a function of JAX of a seed, a float64: an image (N, N) in 1/Jy.
 
-    Images are kept as long as the operator is the same: samples are drawn with the same seeds in each
-    iteration. The host draws the noise, which may be larger than the memory of a GPU.
+    Images are kept as long as weights are the same: samples are drawn with the same seeds in each iteration.
+    The host draws the noise, which may be larger than the memory of a GPU.
 
     Parameters
     ----------
@@ -239,8 +239,10 @@ def noise_function(current: Callable[[], ImageOperator]) -> Callable[[Any], Any]
     def of_seed(seed: np.float64) -> Array:
         nonlocal of
         if of is not current():
+            pairs = zip(of.weights, current().weights, strict=True)
+            if not all(np.array_equal(*pair) for pair in pairs):
+                kept.clear()
             of = current()
-            kept.clear()
         bits = int(seed.view(np.uint64))
         if bits not in kept:
             rng = np.random.default_rng(bits)
