@@ -55,7 +55,7 @@ def fit_sampled(problem: ImageProblem) -> FittedImage:
     with double_precision(on_gpu):
         settings = _settings(problem)
         began = time.monotonic()
-        if on_gpu:
+        if on_gpu and not problem.sky.gains:
             start = _first_image(problem)
         else:
             found, start = fit_map(_for_fast_map(problem))
@@ -69,6 +69,8 @@ def fit_sampled(problem: ImageProblem) -> FittedImage:
             image = centred(image) if is_adrift(problem) else image
         image = image * to_reference(problem)
         whole = problem.of_planes
+        if problem.sky.gains and is_convolved(problem):
+            whole = replace(whole, operator=start.operator)
         prior = sky_prior(whole, image)
         model = posterior_model(whole, prior, float(image.sum()))
         settings = replace(settings, method=_method(problem, model, settings.method))

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import InputError
-from biro.image_posterior.operator import Vis, with_data
+from biro.image_posterior.operator import ImageOperator, Vis, with_data
 from biro.image_posterior.problem import ImageProblem, PlanesData
 from biro.models import Fixed
 from biro.models.quantities import units
@@ -17,7 +17,7 @@ from biro.models.quantities.prior import LogNormal, Normal, Prior
 
 if TYPE_CHECKING:
     from biro.image_posterior.sampling.compact import CompactModel
-    from biro.image_posterior.sampling.convolved_model import ConvolvedModel
+    from biro.image_posterior.sampling.convolved_model import Calibration, ConvolvedModel
     from biro.image_posterior.sampling.sky_priors import CorrelatedField, SkyPrior
     from biro.image_posterior.sampling.visibility_model import VisibilityModel
 
@@ -92,7 +92,10 @@ def flux_of(given: Any) -> tuple[float | None, float]:
 
 
 def posterior_model(problem: ImageProblem, prior: SkyPrior, flux: float) -> AnyModel:
-    """Visibilities with gains and noise as the model has them; large data without these by convolution."""
+    """Visibilities with gains and noise as the model has them; large data by convolution.
+
+    Where large data have gains, the data of the operator of the problem have first gains taken out.
+    """
     from biro.image_posterior.sampling.compact import with_modes
     from biro.image_posterior.sampling.component_model import ComponentModel
     from biro.image_posterior.sampling.convolved_model import ConvolvedModel
@@ -107,7 +110,8 @@ def posterior_model(problem: ImageProblem, prior: SkyPrior, flux: float) -> AnyM
 
         return closure_model(problem, prior, flux)
     used, is_polarised = UsedData(problem.operator.weights), problem.prior.is_polarised
-    gains = GainModel(sky, observation, used) if sky.gains and not is_polarised else None
+    is_large = is_convolved(problem)
+    gains = GainModel(sky, observation, used) if sky.gains and not is_polarised and not is_large else None
     data: list[Vis] = problem.operator.data
     fixed: Sequence[Vis] | None = None
     components = ComponentModel(problem.free, used) if problem.free else None
@@ -126,19 +130,31 @@ def posterior_model(problem: ImageProblem, prior: SkyPrior, flux: float) -> AnyM
         return PlanesModel(
             operator, prior, n_stokes=n_stokes, gains=gains, noise=noise, fixed=fixed, used=used
         )
-    if is_convolved(problem):
-        return ConvolvedModel(operator, prior)
+    if is_large:
+        return ConvolvedModel(operator, prior, calibration(problem) if sky.gains else None)
     return with_modes(
         operator, prior, flux, used, gains=gains, noise=noise, fixed=fixed, components=components
     )
 
 
+def calibration(problem: ImageProblem) -> Calibration:
+    """What takes gains out of large data: those with which an image fits best, with the noise as it is."""
+    from biro.image_posterior.maps.self_calibration import with_gains_taken_out
+
+    def calibrate(image: Array) -> tuple[ImageOperator, int]:
+        found, n_gain = with_gains_taken_out(problem, image)
+        return with_data(found, found.data, [weight / problem.noise**2 for weight in found.weights]), n_gain
+
+    return calibrate
+
+
 def is_convolved(problem: ImageProblem) -> bool:
-    """Whether convolutions with the PSF take the place of predictions: large data of an image alone."""
+    """Whether convolutions with the PSF take the place of predictions: large data of an image, and gains."""
     from biro.image_posterior.sampling.convolved_model import LARGE
 
     noise = problem.sky.noise
-    is_fitted = bool(problem.sky.gains) or isinstance(noise.factor, Prior) or noise.follows_model
+    is_fitted = isinstance(noise.factor, Prior) or noise.follows_model
     has_more = is_fitted or problem.free is not None or problem.closures or problem.planes is not None
     # The convolution with one PSF does not know beams.
-    return sum(problem.operator.n_data) > LARGE and not has_more and problem.operator.beams is None
+    n_data = sum(part.n_usable for part in problem.observation.partitions)
+    return n_data > LARGE and not has_more and problem.operator.beams is None

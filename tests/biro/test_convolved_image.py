@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+import biro
 from biro.image_posterior.operator import ImageOperator, with_data
+from biro.models import Gain, GaussianSource, ImagePrior, Noise, SkyModel
+from biro.simulation import Channels, Track
 from tests.biro.test_sampled_image import (
     NOISE,
     N,
@@ -83,6 +87,12 @@ def test_noise_of_samples_has_the_covariance_of_the_exact_data(made: SimpleNames
     modes = np.ones((2, *made.model._kernel.shape))
     drawn = likelihood.likelihood.left_sqrt_metric(made.truth, (jax.numpy.asarray(0.3), modes))
     np.testing.assert_array_equal(drawn, made.model._noise(jax.numpy.asarray(0.3)))
+    # Gains that are taken out change weights: noise divided by sigma^2 grows as the root of them.
+    made.model._take(with_data(made.operator, made.operator.data, [2.0 * made.operator.weights[0]]))
+    heavier = np.asarray(made.model._noise(jax.numpy.asarray(0.3)))
+    np.testing.assert_allclose(
+        heavier, np.sqrt(2.0) * np.asarray(drawn), rtol=1e-9, atol=1e-9 * np.abs(heavier).max()
+    )
 
 
 def test_the_first_image_is_positive_and_fits(made: SimpleNamespace) -> None:
@@ -112,3 +122,54 @@ def test_the_plan_states_memory_and_time_by_images_not_by_visibilities(made: Sim
     text = _plan(made, made.model, Settings(n_pairs=2, n_samples=2))
     # 4 states of 10 times 256 numbers and 8 arrays of 32 x 32, and 2 samples, of 8 bytes each: 0.348 MB.
     assert text.startswith("geovi: 256 numbers, 84 complex visibilities; about 0.348 MB, at most about ")
+
+
+def test_gains_of_large_data_are_solved_for_between_iterations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Errors of phase are taken out, as many as there are, and the result states that they have no errors."""
+    from biro.image_posterior import sampled
+    from biro.image_posterior.problem import FittedImage, ImageProblem
+    from biro.image_posterior.sampling import convolved_model
+
+    monkeypatch.setattr(convolved_model, "LARGE", 100)
+    rng, size, n_time = np.random.default_rng(7), 24, 3
+    blob = GaussianSource(
+        "g", east="4 arcsec", north="-6 arcsec", I="4 Jy", emaj="30 arcsec", emin="20 arcsec", pa="0 deg"
+    )
+    seen = biro.simulate(
+        "VLA-C",
+        SkyModel([blob]),
+        phase_centre="12h00m00s +40d00m00s",
+        times=Track("2026-03-01", n_time * 3600.0, 3600.0),
+        channels=Channels(1.4e9, 5e7),
+        noise=0.1,
+        seed=3,
+        progress=False,
+    )
+    (part,) = seen.partitions
+    phase = rng.uniform(-np.pi, np.pi, (n_time, part.n_antenna))
+    turn = phase[part.time_index, part.antenna1] - phase[part.time_index, part.antenna2]
+    broken = replace(part, vis=np.asarray(part.vis * np.exp(1j * turn)[:, None, None], part.vis.dtype))
+
+    def rough(problem: ImageProblem) -> tuple[ImageProblem, FittedImage]:
+        """A start with the flux in a disc of 30 arcsec, and no gains, in place of self-calibration."""
+        y, x = np.indices((size, size)) - size // 2
+        disc = 1.0 * (np.hypot(x, y) < 2.5)
+        start = 4.0 * disc / disc.sum()
+        return problem, FittedImage(samples=start[None, None], is_map=True, operator=problem.operator)
+
+    monkeypatch.setattr(sampled, "fit_map", rough)
+    gain = Gain(phase={"prior": "uniform", "low": "-180 deg", "high": "180 deg", "per": "integration"})
+    image = ImagePrior("x", prior="correlated-field", size=size, cell="6 arcsec")
+    sky = SkyModel([], images=[image], gain=gain, noise=Noise(factor=1.0))
+    made = biro.fit_image(
+        replace(seen, partitions=(broken,)), sky, backend="cpu", progress=False, method="map", n_iterations=2
+    )
+    assert any(line.startswith("GAINS WITHOUT ERRORS") for line in made.remarks)
+    # A phase of each antenna but the reference at each time.
+    n_gain = n_time * (part.n_antenna - 1)
+    assert made.facts["n_gain"] == n_gain
+    n_dof = 2 * sum(made.n_data) - n_gain
+    # Three standard deviations of chi2, sqrt(2 n), and pixels that are fitted, too.
+    assert abs(sum(made.chi2) / n_dof - 1.0) < 3.0 * np.sqrt(2.0 / n_dof)
+    # The error of a sum of 1053 visibilities of 0.1 Jy is 3 mJy; the prior of the flux is 20 %.
+    assert made.flux.flux == pytest.approx(4.0, abs=0.05)

@@ -405,6 +405,21 @@ def test_a_polarised_image_with_a_spectrum_becomes_a_result_and_files(
     )
 
 
+@pytest.mark.parametrize(
+    ("method", "converged", "is_marked"),
+    [("geovi", True, False), ("geovi", False, True), ("mgvi", True, True)],
+)
+def test_leakages_count_where_geovi_has_converged(method: str, converged: bool, is_marked: bool) -> None:
+    from biro.image_posterior.sampled_result import _remarks
+    from biro.image_posterior.sampling.variational import Draws
+
+    prior = SimpleNamespace(prior="correlated-field", is_polarised=True)
+    problem: Any = SimpleNamespace(prior=prior, sky=SimpleNamespace(gains=()))
+    draws = Draws(np.zeros(3), np.zeros((2, 3)), converged=converged)
+    found = _remarks(problem, draws, method, has_leakages=True)
+    assert any(line.startswith("LEAKAGES NOT CALIBRATED") for line in found) == is_marked
+
+
 def test_what_a_polarised_image_cannot_have_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="correlated-field"):
         ImagePrior("x", prior="smooth", stokes="IQU")

@@ -77,6 +77,17 @@ def fit_smooth(problem: ImageProblem) -> FittedImage:
     return _fitted(problem, made, operator, {})
 
 
+def with_gains_taken_out(problem: ImageProblem, image: Array) -> tuple[ImageOperator, int]:
+    """The operator with data without the gains with which an image fits best, and the number of gains.
+
+    Parameters
+    ----------
+    problem : ImageProblem
+    image : float64 (N, N), Jy/pixel
+    """
+    return _without_gains(problem, _model_of(problem, image), _gains_asked(problem))
+
+
 def _checkpoint(problem: ImageProblem, i: int) -> Path | None:
     """Where the state of the i-th map of data as measured goes."""
     return None if problem.run_dir is None else problem.run_dir / NAME.format(i)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -33,6 +33,7 @@ from biro.image_posterior.sampling.visibility_model import Sections
 from biro.jax import HostFunction, call_host
 
 Array = NDArray[np.float64]
+Calibration: TypeAlias = Callable[[Array], tuple[ImageOperator, int]]
 LARGE = 200_000
 """Complex samples from which on images are fitted so."""
 
@@ -141,11 +142,16 @@ class ConvolvedModel:
     operator : ImageOperator
         R, the data and their weights, with the noise as it is.
     prior : SkyPrior
+    calibrate : function of an image (N, N), optional
+        The operator with data that have the gains of this image taken out, and the number of gains: they are
+        solved for in each major cycle, and taken as known in between.
 
     Attributes
     ----------
     n, n_data : int
         Numbers of the state, and complex samples.
+    n_gain : int
+        Real numbers of gains that the last major cycle solved for.
     chi2 : float
         Exact, of the image of the last major cycle.
     """
@@ -153,25 +159,37 @@ class ConvolvedModel:
     gains = noise = components = None
     is_convolved = True
 
-    def __init__(self, operator: ImageOperator, prior: SkyPrior) -> None:
-        self.operator, self.prior, self.n = operator, prior, prior.n
+    def __init__(
+        self, operator: ImageOperator, prior: SkyPrior, calibrate: Calibration | None = None
+    ) -> None:
+        self.prior, self.n, self.calibrate, self.n_gain = prior, prior.n, calibrate, 0
         self.is_hyper = prior.is_hyper
         self.watched: list[NDArray[Any]] = [np.flatnonzero(prior.is_hyper)]
         self.at = Sections(slice(0, self.n), slice(0, 0), slice(0, 0))
+        self._take(operator)
+        # One function for all major cycles: with another one JAX would compile anew.
+        self._noise = noise_function(lambda: self.operator)
+        size = operator.field.size
+        self.expand_about(np.zeros((size, size)))
+
+    def _take(self, operator: ImageOperator) -> None:
+        """Fit the data of an operator, with their weights."""
+        self.operator = operator
         self.used = UsedData(operator.weights)
         self.n_data = self.used.n
         self._kernel = transform_of_psf(operator)
-        self._noise = noise_function(operator)
-        size = operator.field.size
-        self.expand_about(np.zeros((size, size)))
 
     def image(self, xi: Any) -> Any:
         """Brightness (N, N), Jy/pixel."""
         return self.prior.image(xi)
 
     def major_cycle(self, xi: Array) -> None:
-        """Make the residual exact at the image of a state."""
-        self.expand_about(np.asarray(self.image(jnp.asarray(xi))))
+        """Solve for gains if asked, and make the residual exact at the image of a state."""
+        image = np.asarray(self.image(jnp.asarray(xi)))
+        if self.calibrate is not None:
+            operator, self.n_gain = self.calibrate(image)
+            self._take(operator)
+        self.expand_about(image)
 
     def expand_about(self, image: Array) -> None:
         """Make the residual exact at an image, float64 (N, N)."""
@@ -203,21 +221,33 @@ class ConvolvedModel:
         return made.amend(self.image, domain=ShapeDtypeStruct((self.n,), jnp.float64))
 
 
-def noise_function(operator: ImageOperator) -> Callable[[Any], Any]:
+def noise_function(current: Callable[[], ImageOperator]) -> Callable[[Any], Any]:
     """R^T W^(1/2) of white noise as a function of JAX of a seed, a float64: an image (N, N) in 1/Jy.
 
-    Images are kept: samples are drawn with the same seeds in each iteration. The host draws the noise, which
-    may be larger than the memory of a GPU.
+    Images are kept as long as weights are the same: samples are drawn with the same seeds in each iteration.
+    The host draws the noise, which may be larger than the memory of a GPU.
+
+    Parameters
+    ----------
+    current : function
+        Gives the operator, whose weights change with gains that are taken out.
     """
-    size = operator.field.size
+    size = current().field.size
     kept: dict[int, Array] = {}
+    of = current()
 
     def of_seed(seed: np.float64) -> Array:
+        nonlocal of
+        if of is not current():
+            pairs = zip(of.weights, current().weights, strict=True)
+            if not all(np.array_equal(*pair) for pair in pairs):
+                kept.clear()
+            of = current()
         bits = int(seed.view(np.uint64))
         if bits not in kept:
             rng = np.random.default_rng(bits)
-            drawn = [_white(rng, weight) for weight in operator.weights]
-            kept[bits] = np.asarray(operator.adjoint(drawn)[0])
+            drawn = [_white(rng, weight) for weight in of.weights]
+            kept[bits] = np.asarray(of.adjoint(drawn)[0])
         return kept[bits]
 
     def of_seeds(seeds: Array) -> list[Array]:
