@@ -57,6 +57,10 @@ _GAINS_APART = (
     "and errors of the image do not include those of gains: they are too small. Average the data to fewer "
     "than {} visibilities to fit gains with the image"
 )
+_FEW_PAIRS = (
+    "FEW PAIRS: n_pairs is {}. With 5 pairs errors of pixels of polarised images were 3 to 8 times too small "
+    "in tests, with 12 they were right within 1.4; give n_pairs = 12"
+)
 _UNFINISHED = "{} of {} samples did not converge; errors are less reliable"
 
 
@@ -193,9 +197,13 @@ def _remarks(
     problem: ImageProblem, draws: Draws, method: str, *, has_leakages: bool = False
 ) -> tuple[str, ...]:
     """What a user must know of the errors of the samples."""
+    from biro.image_posterior.sampling.variational import Settings
+
     has_spectrum, n_samples = problem.prior.prior != "pixels", len(draws.samples)
+    n_pairs = problem.options.get("n_pairs", Settings.n_pairs)
     given = [
         (bool(n_samples) and has_spectrum, _APPROXIMATE),
+        (bool(n_samples) and has_spectrum and n_pairs < Settings.n_pairs, _FEW_PAIRS.format(n_pairs)),
         (not draws.converged, _NOT_CONVERGED.format(len(draws.iterations))),
         (draws.n_unfinished > 0, _UNFINISHED.format(draws.n_unfinished, n_samples)),
         (method == "mgvi" and has_spectrum, _TOO_SMALL),
