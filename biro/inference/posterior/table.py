@@ -25,15 +25,15 @@ LEVELS = (0.025, 0.15865525393145707, 0.5, 0.8413447460685429, 0.975)
 _REMEDY = {
     "emcee": "the chain is too short. Raise max_steps and resume",
     "none": "the climb did not reach the maximum. Give other starts, or use a sampler",
-    "tempering": "raise max_steps and resume",
+    "tempering": "raise n_effective and max_steps and resume",
     "nuts": "raise n_draw and resume; where there are divergences, raise target_accept instead",
 }
 POOR = 0.1
 """Overlap of a normal distribution with the posterior below which its intervals mislead."""
 LEAST_SHOWN = 0.005
 """Part of the evidence in unexplored modes that is worth a word."""
-LEAST_TRIPS = 50.0
-"""Round trips of "tempering" between prior and posterior: weights of modes are then known to 7 %."""
+LEAST_TRIPS = 16.0
+"""Round trips of "tempering" between prior and posterior: weights of modes are then known to 0.12."""
 LEAST_BFMI = 0.2
 """Fraction of missing information of the energy below which chains of NUTS do not reach the tails."""
 MOST_GAINS = 20

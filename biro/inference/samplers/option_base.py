@@ -11,7 +11,7 @@ from biro.errors import InputError
 MOST_THREADS = 1024
 """Threads that a sampler may have; systems allow some thousands of one user."""
 MOST_FOR_ENSEMBLE = 200
-"""Parameters up to which emcee and tempering are begun: beyond some dozens, moves are hardly ever accepted."""
+"""Parameters up to which emcee and tempering are begun: beyond some dozens, hardly a move is accepted."""
 
 
 @dataclass(frozen=True)

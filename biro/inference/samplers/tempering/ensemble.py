@@ -62,6 +62,11 @@ class Ensemble:
         """The names of its arrays."""
         return tuple(item.name for item in fields(cls))
 
+    def count_anew(self) -> None:
+        """Forget what was counted of moves and swaps; likelihoods and round trips count on."""
+        for of in (self.rejected, self.accepted, self.drawn, self.n_move):
+            of[...] = 0
+
     @property
     def rejection(self) -> Array:
         """Mean rejection of swaps of each two neighbouring rungs, float64 (n_rung - 1,)."""

@@ -30,6 +30,8 @@ Array = NDArray[np.float64]
 
 R_HAT = 1.01
 """Chains whose R-hat is below this agree (Vehtari et al. 2021)."""
+_WITHOUT_TRIPS = 4.0
+"""A run with so many times the effective draws that are wanted ends without enough round trips."""
 _MOST_REJECTED = 0.9
 """Rungs whose swaps are rejected more often are too far apart for the evidence."""
 
@@ -92,9 +94,13 @@ class TemperingRun:
                     continue  # of a resumed run
                 found = self._statistics(state, look)
                 shown.set_postfix_str(_words(found), refresh=False)
-                if found["converged"]:
+                if found["converged"] or self._is_hopeless(found):
                     break
         return state
+
+    def _is_hopeless(self, found: dict[str, float]) -> bool:
+        """Whether there are so many effective draws that only round trips are missing, which may stay so."""
+        return found["n_effective"] >= _WITHOUT_TRIPS * self._options.n_effective and found["r_hat"] < R_HAT
 
     def _warm_up(self, stop: StopFlag, *, progress: bool) -> TemperedState:
         rng = np.random.default_rng(self._seed)

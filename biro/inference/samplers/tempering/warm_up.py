@@ -1,7 +1,8 @@
 """The warm-up of a tempered run: where walkers begin, the ladder, and the archives of the moves.
 
-Particles go from the prior to the posterior first (`biro.inference.maximum.tempering.particles`). Rejections of
-swaps between them make the ladder, whose rungs get walkers and archives from them. Rounds of tempering then measure the rejections of the ladder again, equalise these, and replace the archives by their own draws.
+Particles go from the prior to the posterior first (`biro.inference.maximum.tempering.particles`). The
+rejections of swaps between them make the ladder, whose rungs get walkers and archives from them. Rounds
+of tempering then measure the rejections again, equalise these, and replace the archives by their own draws.
 """
 
 from __future__ import annotations
@@ -111,6 +112,8 @@ def _round(
     """Move the walkers for some steps; the draws of the second half."""
     kept: list[tuple[Array, Array]] = []
     for step in range(n_step):
+        if 2 * step == n_step:
+            ensemble.count_anew()
         for _ in range(moves_per_step(target.n_param)):
             ensemble.move(target, moves, rng)
         if 2 * step >= n_step:
