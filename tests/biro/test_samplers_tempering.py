@@ -151,7 +151,7 @@ def test_too_few_round_trips_are_said_above_the_table() -> None:
     first = found.summary().warnings()[0]
     assert first.startswith("NOT CONVERGED: there are ")
     assert "round trips between prior and posterior" in first
-    assert first.endswith("To converge, raise max_steps and resume")
+    assert first.endswith("To converge, raise n_effective and max_steps and resume")
     assert not found.summary().evidence_is_trusted
 
 

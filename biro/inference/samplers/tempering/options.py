@@ -24,7 +24,8 @@ class TemperingOptions(SamplerOptions):
     n_walker : int
         On each temperature.
     n_effective : int
-        Effective draws of every parameter to stop at; may be raised when a run is resumed.
+        Effective draws of every parameter, of ln L and for the evidence to stop at; may be raised when a run
+        is resumed.
     max_steps : int
         Steps at most; may be raised when a run is resumed.
     """

@@ -134,8 +134,8 @@ class TemperingRun:
 
     def _statistics(self, state: TemperedState, n_step: int) -> dict[str, float]:
         """What the draws of the first steps say of the run."""
-        chains = self._chains(state, n_step)
-        tau = chain_tau(self._with_height(state, chains))
+        chains = self._followed(state, n_step)
+        tau = chain_tau(chains)
         n_burn = _burn_in(tau, n_step)
         effective = (n_step - n_burn) * self._options.n_walker / float(tau.max())
         ensemble = state.ensemble
@@ -157,24 +157,26 @@ class TemperingRun:
             "converged": float(is_enough),
         }
 
-    def _chains(self, state: TemperedState, n_step: int) -> Array:
-        """Draws of the posterior, float64 (n_step, n_walker, n_param), continuous where parameters wrap."""
+    def _followed(self, state: TemperedState, n_step: int) -> Array:
+        """What has to converge, float64 (n_step, n_walker, n_param + 2).
+
+        These are the draws of the posterior, continuous where parameters wrap; their ln L; and the deviations
+        that the error of ln Z follows from, to which all rungs contribute.
+        """
         unit = np.array(state.unit[:n_step])
         theta = self._target.theta(unit.reshape(-1, self._target.n_param)).reshape(unit.shape)
-        return unwound(theta, self._target.wraps, self._target.period)
-
-    def _with_height(self, state: TemperedState, chains: Array) -> Array:
-        """The chains with ln L as one more parameter, whose draws have to be enough, too."""
-        height = np.array([of[-1] for of in state.log_likelihood[: len(chains)]])
-        return np.concatenate([chains, height[..., None]], axis=2)
+        draws = unwound(theta, self._target.wraps, self._target.period)
+        height = np.array(state.log_likelihood[:n_step])
+        deviation = stepping_stone(state.ensemble.beta, height)[1]
+        return np.concatenate([draws, height[:, -1, :, None], deviation[..., None]], axis=2)
 
     def posterior(self, state: TemperedState, provenance: Provenance) -> Posterior:
         """Samples without burn-in (5 tau), thinned by half of the shortest tau, and the evidence."""
         target, n_walker, n_step = self._target, self._options.n_walker, len(state)
         facts = self._statistics(state, n_step)
-        tau = chain_tau(self._with_height(state, self._chains(state, n_step)))
+        tau = chain_tau(self._followed(state, n_step))
         n_burn = int(facts["n_burn"])
-        steps = slice(n_burn, n_step, max(1, int(tau.min() / 2)))
+        steps = slice(n_burn, n_step, max(1, int(tau[:-2].min() / 2)))
         theta = target.wrapped(target.theta(np.array(state.unit[steps]).reshape(-1, target.n_param)))
         height = np.array(state.log_likelihood[n_burn:])
         log_z, deviation = stepping_stone(state.ensemble.beta, height)
@@ -187,9 +189,9 @@ class TemperingRun:
             log_likelihood=np.array([of[-1] for of in state.log_likelihood[steps]]).reshape(-1),
             log_prior=target.log_prior(theta),
             provenance=provenance,
-            effective=np.minimum((n_step - n_burn) * n_walker / tau[:-1], float(len(theta))),
+            effective=np.minimum((n_step - n_burn) * n_walker / tau[:-2], float(len(theta))),
             n_walker=n_walker,
-            tau=tau[:-1],
+            tau=tau[:-2],
             log_evidence=log_z - mass,
             log_evidence_err=float(np.hypot(error, target.likelihood.model.log_constraint_mass_error)),
             diagnostics=facts,

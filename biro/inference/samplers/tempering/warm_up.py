@@ -26,8 +26,8 @@ _N_PRIOR, _TRIES = 1024, 50
 """Draws of the prior from which the particles begin, and how often they are drawn while none is possible."""
 _SHARE = 0.5
 """Part of the moves of the first round that are draws of a mixture."""
-ROUNDS = (50, 150)
-"""Steps of the rounds that adapt ladder and archives."""
+ROUNDS, _EVEN = (50, 100, 200, 400), 0.65
+"""Steps of the rounds that adapt ladder and archives, two at least: until no pair rejects more than this."""
 
 
 class _Draws(NamedTuple):
@@ -70,6 +70,8 @@ def warm_up(target: Target, n_walker: int, rng: np.random.Generator, watch: Watc
     for n_step in ROUNDS:
         draws = _round(target, ensemble, moves, n_step, rng, watch)
         ensemble, moves = _on_new_ladder(draws, target, n_walker, rng, int(ensemble.n_call))
+        if n_step > ROUNDS[0] and draws.rejection.max() < _EVEN:
+            break
     return ensemble, moves
 
 
