@@ -180,9 +180,10 @@ class TemperingRun:
         theta = target.wrapped(target.theta(np.array(state.unit[steps]).reshape(-1, target.n_param)))
         height = np.array(state.log_likelihood[n_burn:])
         log_z, deviation = stepping_stone(state.ensemble.beta, height)
-        # The mean of n_walker chains, each of which has its autocorrelation.
-        of_mean = float(chain_tau(deviation[..., None])[0]) / deviation.size
-        mass, error = target.likelihood.log_constraint_mass, np.sqrt(deviation.var() * of_mean)
+        # By the autocorrelation of each chain, and not less than by the scatter of the chains' means.
+        by_time = deviation.var() * float(chain_tau(deviation[..., None])[0]) / deviation.size
+        by_chain = deviation.mean(axis=0).var(ddof=1) / n_walker
+        mass, error = target.likelihood.log_constraint_mass, np.sqrt(max(by_time, by_chain))
         return Posterior(
             columns=target.columns,
             samples=theta,
