@@ -9,7 +9,7 @@ SmearingMode = Literal["auto", "on", "off"]
 Gains = Literal["sample", "marginalise", "solve", "closures"]
 """How gains are treated: as the model has them, not at all, integrated over, or solved for."""
 Feeds = Literal["linear", "circular"]
-Sampler = Literal["emcee", "dynesty", "dynesty-dynamic", "nuts", "none"]
+Sampler = Literal["emcee", "dynesty", "dynesty-dynamic", "tempering", "nuts", "none"]
 Average = Literal["none", "cells"]
 """Whether few visibilities stand for those of cells."""
 Imaged = Literal["data", "model", "residual"]

@@ -57,6 +57,7 @@ MODELS = {
 SAMPLERS = {
     "emcee": {"max_steps": 30},
     "dynesty": {"n_live": 40, "dlogz": 10.0},
+    "tempering": {"n_walker": 4, "n_effective": 20, "max_steps": 10},
     "nuts": {"n_chain": 2, "n_tune": 40, "n_draw": 40},
     "none": {},
 }

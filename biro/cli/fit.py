@@ -71,8 +71,9 @@ def fit(
         typer.Option(
             help=(
                 "emcee: ensemble MCMC. dynesty: nested sampling, which gives the evidence; dynesty-dynamic: "
-                "with a varying number of live points. nuts: MCMC with gradients, for many parameters. none: "
-                "no sampling; biro maximises the posterior and takes uncertainties and evidence from "
+                "with a varying number of live points. tempering: chains from prior to posterior, which move "
+                "between modes and give the evidence. nuts: MCMC with gradients, for many parameters. "
+                "none: no sampling; biro maximises the posterior and takes uncertainties and evidence from "
                 "importance sampling about the maximum (about a minute the first time, with compilation)."
             ),
             show_default="emcee; dynesty with --compare",
@@ -124,7 +125,8 @@ def fit(
             metavar="NAME=VALUE",
             help=(
                 "Option of the sampler; can be repeated. For example emcee: n_walker, max_steps; dynesty: "
-                "n_live, dlogz; nuts: n_chain, n_draw, n_tune; none: starts, n_sample. A wrong name lists "
+                "n_live, dlogz; tempering: n_walker, n_effective; "
+                "nuts: n_chain, n_draw, n_tune; none: starts, n_sample. A wrong name lists "
                 "all."
             ),
         ),

@@ -20,14 +20,15 @@ from biro.inference.posterior.posterior import Posterior
 from biro.inference.posterior.restored import restored
 from biro.inference.posterior.samples import Provenance
 from biro.inference.samplers.normal_approximation import MaximumFile
+from biro.inference.samplers.option_base import SamplerOptions
 from biro.inference.samplers.options import (
     EXACT,
     EnsembleOptions,
     NestedOptions,
     NutsOptions,
-    SamplerOptions,
     parse_options,
 )
+from biro.inference.samplers.tempering.options import TemperingOptions
 from biro.inference.target.checked import Target
 from biro.inference.target.protocol import RecordedLikelihood, full_of, integrates
 from biro.run.record import RunRecord, read_record
@@ -36,7 +37,7 @@ from biro.run.record import RunRecord, read_record
 Dynesty: TypeAlias = Any
 
 LEAST_STEPS = 20
-"""Steps of emcee, draws of a chain of NUTS, or iterations of dynesty before there is something to show."""
+"""Steps of emcee or tempering, draws of a chain of NUTS, or iterations of dynesty that are worth showing."""
 _FEW = 400
 """Samples beside which parameters that a likelihood integrates over are drawn."""
 
@@ -103,6 +104,16 @@ def _samples(
             return ensemble.posterior(backend, provenance)
         case NestedOptions():
             return _nested(folder, record, target, options, provenance)
+        case TemperingOptions():
+            from biro.inference.samplers.tempering.run import TemperingRun
+            from biro.inference.samplers.tempering.state_file import FILE as STATE
+            from biro.inference.samplers.tempering.state_file import TemperedStateFile
+
+            file = TemperedStateFile(folder / STATE, record["run_id"])
+            state = file.read(target, options.n_walker)
+            if state is None or len(state) < LEAST_STEPS:
+                return None
+            return TemperingRun(target, options, provenance.seed, None).posterior(state, provenance)
         case NutsOptions():
             from biro.inference.samplers.coordinates.whitened import Whitened
             from biro.inference.samplers.nuts import NutsRun

@@ -67,7 +67,7 @@ def run(
     ----------
     likelihood : Likelihood
         Simulated from; its visibilities are not looked at.
-    sampler : "emcee", "dynesty", "dynesty-dynamic", "nuts" or "none"
+    sampler : "emcee", "dynesty", "dynesty-dynamic", "tempering", "nuts" or "none"
     replicates : int
         At least 10. May be raised when a run is resumed.
     draws : int

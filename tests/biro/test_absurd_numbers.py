@@ -138,7 +138,7 @@ def test_options_without_bounds(sampler: str, option: dict[str, float], text: st
     assert len(str(caught.value)) < 200
 
 
-@pytest.mark.parametrize("sampler", ["emcee", "dynesty", "dynesty-dynamic", "nuts", "none"])
+@pytest.mark.parametrize("sampler", ["emcee", "dynesty", "dynesty-dynamic", "tempering", "nuts", "none"])
 def test_what_people_ask_for_is_far_from_the_bounds(sampler: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The defaults for 100 parameters need less than 8 GB, which machines have, and 1/1000 of a year."""
     monkeypatch.setattr(memory, "free_memory", lambda: 8 << 30)

@@ -222,6 +222,10 @@ def test_evidence_and_posterior_are_those_of_all_parameters() -> None:
     assert posterior.names == tuple(names)
     assert posterior.log_evidence == pytest.approx(log_evidence, abs=5.0 * posterior.log_evidence_err)
     assert posterior.log_evidence_err < 0.05
+    few = {"n_walker": 8, "n_effective": 300}
+    tempered = biro.sample(likelihood, "tempering", seed=1, progress=False, **few)
+    assert tempered.names == tuple(names)
+    assert tempered.log_evidence == pytest.approx(log_evidence, abs=4.0 * tempered.log_evidence_err)
     full = likelihood.full
     np.testing.assert_allclose(posterior.log_likelihood, full.log_likelihood(posterior.samples), rtol=1e-11)
     np.testing.assert_allclose(posterior.log_prior, full.log_prior(posterior.samples), rtol=1e-12)

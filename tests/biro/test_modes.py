@@ -339,11 +339,12 @@ def lobe_of(east: Array) -> Array:
     return np.clip(np.rint((east - 2.0) / (0.02 / 400.0 / ARCSEC)), -2, 2).astype(int) + 2
 
 
-@pytest.mark.parametrize("sampler", ["none", "nuts", "dynesty", "emcee"])
+@pytest.mark.parametrize("sampler", ["none", "nuts", "dynesty", "emcee", "tempering"])
 def test_sidelobes_have_the_parts_that_a_grid_has(sidelobes, sampler: str) -> None:
     likelihood, log_evidence, parts = sidelobes
     assert np.sum(parts > 0.04) == 5
     options = {"none": {}, "nuts": {"n_draw": 400, "n_tune": 200}, "dynesty": {"n_live": 200}, "emcee": FEW}
+    options["tempering"] = {"n_walker": 8, "n_effective": 600}
     found = sample(likelihood, sampler, seed=1, progress=False, **options[sampler])
     east, weight = found.weighted_draws("a.east")
     got = np.bincount(lobe_of(east), weight, 5)

@@ -14,6 +14,7 @@ OPTIONS = {
     "emcee": {"n_walker": 16, "max_steps": 400},
     "dynesty": {"n_live": 100, "dlogz": 0.5},
     "nuts": {"n_chain": 2, "n_draw": 200, "n_tune": 100},
+    "tempering": {"n_walker": 8, "n_effective": 200},
 }
 
 

@@ -24,7 +24,7 @@ class Provenance:
     Attributes
     ----------
     sampler : str
-        "emcee", "dynesty", "dynesty-dynamic", "nuts" or "none".
+        "emcee", "dynesty", "dynesty-dynamic", "tempering", "nuts" or "none".
     seed : int
     options : mapping
         Of the sampler, with every default filled in.

@@ -100,7 +100,19 @@ def r_hat(posteriors: Sequence[Samples]) -> dict[str, float]:
             joined = np.concatenate(values)
             moved = unwrap(joined, np.ones(len(joined)), column.period)
             values = np.split(moved, np.cumsum([len(v) for v in values])[:-1])
-        within = np.mean([v.var(ddof=1) for v in values])
-        between = np.var([v.mean() for v in values], ddof=1)
-        result[column.name] = float(np.sqrt(((n - 1) / n * within + between) / within))
+        result[column.name] = _r_hat(values, n)
     return result
+
+
+def r_hat_of(chains: NDArray[np.float64]) -> float:
+    """Gelman-Rubin statistic R (`r_hat`) of one parameter in independent chains, float64 (n_chain, n).
+
+    1 where the parameter does not vary.
+    """
+    return _r_hat(chains, chains.shape[1]) if np.ptp(chains) > 0.0 else 1.0
+
+
+def _r_hat(values: Sequence[NDArray[np.float64]] | NDArray[np.float64], n: int) -> float:
+    within = np.mean([v.var(ddof=1) for v in values])
+    between = np.var([v.mean() for v in values], ddof=1)
+    return float(np.sqrt(((n - 1) / n * within + between) / within))

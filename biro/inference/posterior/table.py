@@ -25,12 +25,15 @@ LEVELS = (0.025, 0.15865525393145707, 0.5, 0.8413447460685429, 0.975)
 _REMEDY = {
     "emcee": "the chain is too short. Raise max_steps and resume",
     "none": "the climb did not reach the maximum. Give other starts, or use a sampler",
+    "tempering": "raise n_effective and max_steps and resume",
     "nuts": "raise n_draw and resume; where there are divergences, raise target_accept instead",
 }
 POOR = 0.1
 """Overlap of a normal distribution with the posterior below which its intervals mislead."""
 LEAST_SHOWN = 0.005
 """Part of the evidence in unexplored modes that is worth a word."""
+LEAST_TRIPS = 16.0
+"""Round trips of "tempering" between prior and posterior: weights of modes are then known to 0.12."""
 LEAST_BFMI = 0.2
 """Fraction of missing information of the energy below which chains of NUTS do not reach the tails."""
 MOST_GAINS = 20
@@ -196,6 +199,8 @@ class PosteriorTable(Tabular):
         lines = [origin, f"highest log-likelihood {self.best_log_likelihood:.3f}", *self.evidence_lines()]
         if "r_hat" in self.diagnostics:
             words = {
+                "n_rung": "{:.0f} temperatures",
+                "n_round_trip": "{:.0f} round trips between prior and posterior",
                 "r_hat": "R-hat {:.4f}",
                 "n_divergent": "{:.0f} divergences",
                 "n_outside": "{:.0f} trajectories that ended at a limit of a prior or region",
@@ -297,9 +302,16 @@ def _about_maximum(table: PosteriorTable) -> list[str]:
 
 
 def _how_far(table: PosteriorTable) -> str:
-    """How far chains of NUTS are from agreeing, and what to do instead where they have gains."""
+    """How far chains are from agreeing, and what to do instead where NUTS has gains."""
     if "r_hat" not in table.diagnostics:
         return ""
+    if table.sampler == "tempering":
+        n_trip, r_hat = (table.diagnostics.get(name, math.nan) for name in ("n_round_trip", "r_hat"))
+        return (
+            f"there are {n_trip:.0f} round trips between prior and posterior (good if {LEAST_TRIPS:.0f} or "
+            f"more), {table.diagnostics.get('n_effective', math.nan):.0f} effective draws, and R-hat is "
+            f"{r_hat:.3f} (good if < 1.01). To converge, "
+        )
     r_hat, bfmi = table.diagnostics["r_hat"], table.diagnostics.get("bfmi", math.nan)
     words = f"R-hat is {r_hat:.3f} (good if < 1.01), BFMI {bfmi:.2f} (good if > {LEAST_BFMI}). To converge, "
     if any(is_gain(row.name) for row in table.rows):

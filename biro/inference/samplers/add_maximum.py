@@ -114,6 +114,27 @@ def with_mode_weights(target: Target, posterior: Posterior, n_live: int) -> Post
         )
 
 
+def with_modes(target: Target, posterior: Posterior) -> Posterior:
+    """The posterior of chains that move between modes, with the number of modes and the error of their parts.
+
+    The part p of a mode is that of the draws nearest to it. Its error is sqrt(p (1 - p) / n), with n the
+    draws over the autocorrelation time of being there.
+    """
+    from biro.inference.samplers.ensemble import chain_tau
+
+    modes, label = _modes_of_samples(target, posterior)
+    if len(modes) < 2:
+        return posterior
+    part = np.bincount(label) / len(label)
+    here = (label == np.argmax(part)).reshape(-1, posterior.n_walker, 1).astype(np.float64)
+    effective = len(label) / float(chain_tau(here)[0])
+    facts = {
+        "n_mode": float(len(modes)),
+        "share_error": float(np.sqrt(part.max() * (1.0 - part.max()) / effective)),
+    }
+    return replace(posterior, diagnostics={**posterior.diagnostics, **facts})
+
+
 def _modes_of_samples(target: Target, posterior: Posterior) -> tuple[list[Mode], NDArray[np.int64]]:
     """Modes at which climbs from the samples end, and the nearest of these for each sample."""
     nowhere = np.zeros(len(posterior.samples), np.int64)

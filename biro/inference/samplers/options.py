@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import difflib
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import ClassVar, Self
 
 from biro.errors import InputError
 from biro.files.memory import check_memory
 from biro.inference.maximum.starts import N_SCREEN
+from biro.inference.samplers.option_base import (
+    MOST_FOR_ENSEMBLE,
+    SamplerOptions,
+    check_positive,
+    check_threads,
+)
+from biro.inference.samplers.tempering.options import TemperingOptions
 
-MOST_THREADS = 1024
-"""Threads that a sampler may have; systems allow some thousands of one user."""
 MOST_EVALUATIONS = 3e12
 """Likelihoods that a run may need at least: a year and more, at the fastest."""
 FASTEST = 1e-5
 """Seconds that a likelihood of the smallest data takes, in a batch."""
-MOST_FOR_ENSEMBLE = 200
-"""Parameters up to which emcee is begun: beyond some dozens, its moves are hardly ever accepted."""
 LEAST_DLOGZ = 1e-9
 """Smaller remainders of a log-evidence are lost in its rounding."""
 MOST_ACCEPTED = 0.999
@@ -32,41 +34,6 @@ _NUMBER = 8
 """Bytes of a float64."""
 _LARGEST = 2**62
 """Whole numbers are below this."""
-
-
-@dataclass(frozen=True)
-class SamplerOptions(ABC):
-    """The options of a sampler."""
-
-    may_change: ClassVar[tuple[str, ...]] = ()
-    """Options that may differ when a run is resumed."""
-
-    @property
-    @abstractmethod
-    def n_together(self) -> int:
-        """Parameter vectors in one likelihood call."""
-
-    @abstractmethod
-    def resolved(self, n_param: int) -> Self:
-        """The options with every default filled in, for a number of parameters.
-
-        Raises
-        ------
-        InputError
-            A value that is impossible.
-        """
-
-    @abstractmethod
-    def numbers(self, n_param: int) -> float:
-        """Float64 numbers that the sampler holds in memory at least."""
-
-    @abstractmethod
-    def evaluations(self, n_param: int) -> float:
-        """Likelihoods that the sampler asks for at least."""
-
-    def as_dict(self) -> dict[str, int | float | str]:
-        """The options by name, for records."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -108,7 +75,7 @@ class EnsembleOptions(SamplerOptions):
                 f"emcee needs an even number of walkers, at least 2 x {n_param} parameters = {2 * n_param}, "
                 f"got n_walker={n_walker}"
             )
-        _check_positive(self, ("max_steps", "n_tau", "tau_change"))
+        check_positive(self, ("max_steps", "n_tau", "tau_change"))
         return replace(self, n_walker=n_walker)
 
     def numbers(self, n_param: int) -> float:
@@ -169,8 +136,8 @@ class NestedOptions(SamplerOptions):
             raise InputError(f"n_live must exceed 2 x {n_param} parameters = {2 * n_param}, got {n_live}")
         if self.batch < 2:
             raise InputError(f"batch must be at least 2, got {self.batch}")
-        _check_positive(self, ("dlogz", "n_effective"))
-        _check_threads("batch", self.batch)
+        check_positive(self, ("dlogz", "n_effective"))
+        check_threads("batch", self.batch)
         if self.dlogz < LEAST_DLOGZ:
             raise InputError(
                 f"dlogz must be at least {LEAST_DLOGZ:g}, which rounding hides, got {self.dlogz}"
@@ -210,7 +177,7 @@ class MaximumOptions(SamplerOptions):
         return self.starts
 
     def resolved(self, n_param: int) -> Self:
-        _check_positive(self, ("starts", "n_sample"))
+        check_positive(self, ("starts", "n_sample"))
         return self
 
     def numbers(self, n_param: int) -> float:
@@ -278,7 +245,7 @@ class NutsOptions(SamplerOptions):
         return self.n_chain
 
     def resolved(self, n_param: int) -> Self:
-        _check_positive(self, ("n_chain", "n_tune", "target_accept", "max_depth"))
+        check_positive(self, ("n_chain", "n_tune", "target_accept", "max_depth"))
         if self.n_chain < 2:
             raise InputError(f"n_chain must be at least 2 (R-hat compares chains), got {self.n_chain}")
         if self.n_draw < 4:
@@ -295,7 +262,7 @@ class NutsOptions(SamplerOptions):
                 f"max_depth must be at most {DEEPEST}, got {self.max_depth} (a trajectory has up to "
                 "2^max_depth steps)"
             )
-        _check_threads("n_chain", self.n_chain)
+        check_threads("n_chain", self.n_chain)
         return self
 
     def numbers(self, n_param: int) -> float:
@@ -309,6 +276,7 @@ _OPTIONS: dict[str, type[SamplerOptions]] = {
     "emcee": EnsembleOptions,
     "dynesty": NestedOptions,
     "dynesty-dynamic": NestedOptions,
+    "tempering": TemperingOptions,
     "nuts": NutsOptions,
     "none": MaximumOptions,
 }
@@ -382,14 +350,3 @@ def _check_cost(sampler: str, options: SamplerOptions, stated: Mapping[str, obje
             f"{words} needs {n_call:.2g} likelihoods or more, {years:.2g} years even at {FASTEST * 1e6:g} "
             "us each; give smaller numbers"
         )
-
-
-def _check_threads(name: str, number: int) -> None:
-    if number > MOST_THREADS:
-        raise InputError(f"{name} must be at most {MOST_THREADS} (one thread each), got {number}")
-
-
-def _check_positive(options: SamplerOptions, names: tuple[str, ...]) -> None:
-    for name in names:
-        if not getattr(options, name) > 0:
-            raise InputError(f"{name} must be above 0, got {getattr(options, name)}")

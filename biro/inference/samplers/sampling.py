@@ -25,6 +25,7 @@ from biro.inference.posterior.start_point import Start, start_point, start_text
 from biro.inference.posterior.statistics import mean_and_sd
 from biro.inference.samplers.add_maximum import with_peak
 from biro.inference.samplers.context import RunContext
+from biro.inference.samplers.option_base import SamplerOptions
 from biro.inference.samplers.options import (
     EXACT,
     EnsembleOptions,
@@ -32,10 +33,10 @@ from biro.inference.samplers.options import (
     MaximumOptions,
     NestedOptions,
     NutsOptions,
-    SamplerOptions,
     check_sampler,
     parse_options,
 )
+from biro.inference.samplers.tempering.options import TemperingOptions
 from biro.inference.target.checked import Target
 from biro.inference.target.protocol import (
     RecordedLikelihood,
@@ -52,6 +53,8 @@ from biro.run.record import read_record, versions
 
 log = logging.getLogger(__name__)
 
+_ASKED_FOR_MORE = ("nuts", "tempering")
+"""Samplers of which a finished run may be asked for more draws."""
 _DEVICE_PACKAGES = ("numba.cuda", "numba_cuda", "cuda.", "cupy")
 """Packages whose exceptions mean that the device failed."""
 
@@ -72,6 +75,8 @@ def sample(
 
     "emcee" finds the maximum, starts an ensemble about it and ends after 50 autocorrelation times;
     "dynesty" and "dynesty-dynamic" (nested sampling) find the evidence as well, from the whole prior.
+    "tempering" (parallel tempering) finds it, too, and moves between modes: chains of all temperatures from
+    the prior to the posterior swap their states.
     "nuts" follows the gradient from about the maximum: for many parameters (needs the extra `nuts`).
     "none" finds the maximum (`biro.maximise`) and gives draws of the normal distribution about it, with the
     evidence by importance sampling. Parameters that the likelihood integrates over (`marginalise` in the
@@ -84,7 +89,7 @@ def sample(
     ----------
     likelihood : Likelihood
         Or anything else that is a `RecordedLikelihood` (`biro.inference.target.protocol`).
-    sampler : "emcee", "dynesty", "dynesty-dynamic", "nuts" or "none"
+    sampler : "emcee", "dynesty", "dynesty-dynamic", "tempering", "nuts" or "none"
     run_dir : path, optional
         Keeps everything about the run. A run that was interrupted there goes on, a finished one is
         read; either only when data, model, sampler, options and seed are as they were. Where the
@@ -97,11 +102,12 @@ def sample(
     start : Maximum, Posterior or dict of numbers by name, optional
         An earlier fit, or values in the units of the model: emcee, NUTS and "none" climb to the maximum from
         there, and not from draws of the prior. Parameters that it lacks begin in the middle of their prior.
-        Nested sampling begins with the whole prior in any case. A run that goes on keeps the start it had.
+        Nested sampling and tempering begin with the whole prior in any case. A run that goes on keeps the
+        start it had.
     facts : mapping, optional
         More to be written into `run.json`.
     **options
-        See `EnsembleOptions`, `NestedOptions`, `NutsOptions` and `MaximumOptions`.
+        See `EnsembleOptions`, `NestedOptions`, `TemperingOptions`, `NutsOptions` and `MaximumOptions`.
 
     Raises
     ------
@@ -183,9 +189,10 @@ def _say_start(options: SamplerOptions, start: Start | None) -> None:
             "linear parameters, and a Laplace approximation for gains",
         )
         return
-    if isinstance(options, NestedOptions):
+    if isinstance(options, NestedOptions | TemperingOptions):
+        name = "dynesty" if isinstance(options, NestedOptions) else "tempering"
         unused = "" if start is None else f" and does not use {start_text(start)}"
-        log.log(NOTICE if unused else logging.INFO, "dynesty starts from the prior%s", unused)
+        log.log(NOTICE if unused else logging.INFO, "%s starts from the prior%s", name, unused)
         return
     begin = "draws from the prior" if start is None else start_text(start)
     then = {EnsembleOptions: ". Walkers begin around it", NutsOptions: ". Chains begin around it"}
@@ -236,8 +243,9 @@ def _run_in(
     """Sample in a run directory, or read the posterior where the run is finished."""
     if run.finished:
         posterior = Posterior.load(run.posterior_path)
-        # Asking for more draws of NUTS means just that; the length of emcee's chain is only its limit.
-        enough = posterior.diagnostics.get("converged") and posterior.provenance.sampler != "nuts"
+        # Asking for more draws of NUTS or tempering means just that; emcee's length is only its limit.
+        asked = posterior.provenance.sampler in _ASKED_FOR_MORE
+        enough = posterior.diagnostics.get("converged") and not asked
         if enough or dict(posterior.provenance.options) == dict(context.provenance.options):
             log.log(
                 NOTICE, "%s is finished; reading its result (for a new fit give another directory)", run.path
@@ -325,6 +333,10 @@ def _run_sampler(target: Target, options: SamplerOptions, context: RunContext) -
             from biro.inference.samplers.nested import run_dynesty
 
             return run_dynesty(target, options, context)
+        case TemperingOptions():
+            from biro.inference.samplers.tempering.run import run_tempering
+
+            return run_tempering(target, options, context)
         case NutsOptions():
             from biro.inference.samplers.nuts import run_nuts
 

@@ -9,6 +9,7 @@ the particles that belongs to them, whatever their basins of attraction are.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -62,6 +63,28 @@ class Particles(NamedTuple):
         return self.temperature == 1.0
 
 
+class Stage(NamedTuple):
+    """The particles at one temperature on the way from the prior to the posterior.
+
+    Attributes
+    ----------
+    temperature : float
+        b: they are draws of L^b times the prior.
+    unit : float64 (n, n_param)
+    log_likelihood : float64 (n,)
+    log_ratio : float
+        ln of the mean weight of the step that led here.
+    n_call : int
+        Likelihoods that it took.
+    """
+
+    temperature: float
+    unit: Array
+    log_likelihood: Array
+    log_ratio: float
+    n_call: int
+
+
 def temper(
     target: Target, unit: Array, log_likelihood: Array, seed: int, most: int, watch: Watch | None = None
 ) -> Particles:
@@ -81,23 +104,43 @@ def temper(
         Called with the highest log-likelihood after each step; what it raises ends the run.
     """
     rng = np.random.default_rng([seed, 3])
-    b, log_z, n_call, early = 0.0, -target.likelihood.log_constraint_mass, 0, list[Array]()
-    while True:
+    log_z, n_call, early = -target.likelihood.log_constraint_mass, 0, list[Array]()
+    for stage in stages(target, rng, unit, log_likelihood):
+        log_z += stage.log_ratio
+        n_call += stage.n_call
+        if stage.temperature < _EARLY:
+            early.append(stage.unit[:_N_EARLY])
+        if watch is not None:
+            watch(float(stage.log_likelihood.max()))
+        if n_call >= most:
+            break
+    between = target.theta(np.concatenate(early) if early else stage.unit[:0])
+    theta = target.theta(stage.unit)
+    return Particles(theta, stage.log_likelihood, log_z, stage.temperature, between, n_call)
+
+
+def stages(target: Target, rng: np.random.Generator, unit: Array, log_likelihood: Array) -> Iterator[Stage]:
+    """The particles after each step from the prior to the posterior.
+
+    Parameters
+    ----------
+    target : Target
+    rng : Generator
+    unit : float64 (n, n_param)
+        Points that cover the unit cube evenly, from which the particles begin.
+    log_likelihood : float64 (n,)
+        There; finite for one of them at least.
+    """
+    b = 0.0
+    while b < 1.0:
         step = _step(log_likelihood, 1.0 - b)
         weight = np.exp(step * (log_likelihood - log_likelihood.max()))
-        log_z += float(np.log(weight.mean()) + step * log_likelihood.max())
+        log_ratio = float(np.log(weight.mean()) + step * log_likelihood.max())
         b = 1.0 if b + step > 1.0 - 1e-9 else b + step
         chosen = _resampled(rng, weight, N_PARTICLE)
         unit, log_likelihood = unit[chosen], log_likelihood[chosen]
         unit, log_likelihood, n_row = _moved(target, rng, unit, log_likelihood, b)
-        n_call += n_row
-        if b < _EARLY:
-            early.append(unit[:_N_EARLY])
-        if watch is not None:
-            watch(float(log_likelihood.max()))
-        if b == 1.0 or n_call >= most:
-            between = target.theta(np.concatenate(early) if early else unit[:0])
-            return Particles(target.theta(unit), log_likelihood, log_z, b, between, n_call)
+        yield Stage(b, unit, log_likelihood, log_ratio, n_row)
 
 
 def _step(log_likelihood: Array, most: float) -> float:
