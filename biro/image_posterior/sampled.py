@@ -17,7 +17,14 @@ from biro.errors import InputError
 from biro.image_posterior.maps.fast_map import fit_map
 from biro.image_posterior.operator import ImageOperator
 from biro.image_posterior.problem import CHECKPOINT, FittedImage, ImageProblem
-from biro.image_posterior.sampled_model import flux_of, is_convolved, posterior_model, sky_prior, to_reference
+from biro.image_posterior.sampled_model import (
+    envelope_of,
+    flux_of,
+    is_convolved,
+    posterior_model,
+    sky_prior,
+    to_reference,
+)
 from biro.image_posterior.sampled_result import fitted_image
 from biro.image_posterior.sampling.jax_room import double_precision, has_gpu
 from biro.models.quantities.prior import Normal
@@ -53,19 +60,16 @@ def fit_sampled(problem: ImageProblem) -> FittedImage:
     with double_precision(on_gpu):
         settings = _settings(problem)
         began = time.monotonic()
-        if on_gpu:
+        if problem.is_adrift:
+            start = _envelope_alone(problem)
+        elif on_gpu:
             start = _first_image(problem)
         else:
             found, start = fit_map(_for_fast_map(problem))
             problem = replace(
                 problem, operator=found.operator, components=found.components, numbers=found.numbers
             )
-        image = np.maximum(start.samples[0, 0], 0.0)
-        if problem.closures:
-            from biro.image_posterior.sampling.closure_fit import centred, is_adrift
-
-            image = centred(image) if is_adrift(problem) else image
-        image = image * to_reference(problem)
+        image = np.maximum(start.samples[0, 0], 0.0) * to_reference(problem)
         whole = problem.of_planes
         prior = sky_prior(whole, image)
         model = posterior_model(whole, prior, float(image.sum()))
@@ -135,6 +139,14 @@ def _first_image(problem: ImageProblem) -> FittedImage:
 
     image = first_image(problem.operator, problem.noise)
     return FittedImage(samples=image[None, None], is_map=True, operator=problem.operator)
+
+
+def _envelope_alone(problem: ImageProblem) -> FittedImage:
+    """The middle of the prior, an envelope without structure: a start that prefers no image to another."""
+    flux, envelope = flux_of(problem.prior.flux)[0], envelope_of(problem)
+    assert flux is not None and envelope is not None
+    shape = np.exp(np.asarray(envelope.log(problem.operator.field.size, 0.0)))
+    return FittedImage((flux / shape.sum() * shape)[None, None], is_map=True, operator=problem.operator)
 
 
 def _start(problem: ImageProblem, model: AnyModel, calibrated: ImageOperator, image: Array) -> Array:

@@ -27,10 +27,12 @@ from biro.image_posterior.sampling.moves import (
     Frames,
     LogScale,
     begun,
+    energies,
     frame_at,
     highest,
     slopes,
     spectrum_frame,
+    scattered,
     spread,
     steps,
 )
@@ -48,6 +50,8 @@ _LOOKS = tuple(400 * 2**k for k in range(12))
 """Steps after which the chains are compared."""
 _START = 1_000_000
 """Stream of random numbers of the start; blocks have their numbers."""
+_MORE = 2
+"""Draws of the prior from which starts are searched, for each chain."""
 _FIRST_SIZES = (0.05, 0.1)
 """Steps of both kinds of moves before they are tuned."""
 R_HAT, N_EFFECTIVE = 1.05, 100.0
@@ -60,6 +64,14 @@ class ChainPosterior(Posterior, Protocol):
     @property
     def log_scale(self) -> LogScale | None:
         """ln of what multiplies each number in the image, a function of the state; None: no spectrum."""
+
+    @property
+    def has_modes(self) -> bool:
+        """Whether the posterior may have several modes, in which chains must start apart."""
+
+    @property
+    def circles(self) -> NDArray[np.int64]:
+        """Places of numbers to which 2 may be added: phases in units of half a turn."""
 
     def quantities(self, xi: Any) -> dict[str, Any]:
         """What must agree among chains: arrays (n_quantity,) by name, of a state."""
@@ -200,12 +212,24 @@ class ChainRun:
 
     def begin(self, start: Array) -> None:
         """Spread chains about the highest density with the spectrum of the start, by the metric there."""
+        if self.posterior.has_modes:
+            self._scatter()
+            return
         best = highest(self.likelihood, start, self.posterior.is_hyper)
         self._frames = self._frames_at(best[None], best)
         z = jax.random.normal(jax.random.fold_in(self._key, _START), (N_CHAIN, self.posterior.n))
         # Samples of a normal posterior have -ln L above that of its mean by at most N of 2N numbers.
         most = float(self.likelihood(jnp.asarray(best))) + 2.0 * self.posterior.n_data
         self._places = spread(self.likelihood, self._frames.whole, np.asarray(z), most)
+
+    def _scatter(self) -> None:
+        """Start each chain near its own draw of the prior, as no single mode may be preferred."""
+        key = jax.random.fold_in(self._key, _START)
+        draws = jax.random.normal(key, (_MORE * N_CHAIN, self.posterior.n))
+        places = scattered(self.likelihood, np.asarray(draws))
+        # Searches that end far from the data would be chains that are stuck.
+        self._places = places[np.argsort(energies(self.likelihood, jnp.asarray(places)))[:N_CHAIN]]
+        self._frames = self._frames_at(self._places, self._places.mean(axis=0))
 
     @property
     def steps(self) -> int:
@@ -280,7 +304,7 @@ class ChainRun:
         looked = [one for one in self.blocks if one.slowest]
         last = looked[-1] if looked else Block(0, 0, 0.0, 0.0, 0, 0.0)
         return ChainDraws(
-            states.mean(axis=0), taken, converged=self.is_converged, blocks=self.blocks,
+            _mean_of(states, self.posterior.circles), taken, converged=self.is_converged, blocks=self.blocks,
             r_hat=last.r_hat, effective=last.effective,
         )  # fmt: skip
 
@@ -308,6 +332,13 @@ class ChainRun:
         for states in found["kept"]:
             self._keep(np.asarray(states, np.float64))
         self.blocks = [Block(**one) for one in json.loads(str(found["blocks"]))]
+
+
+def _mean_of(states: Array, circles: NDArray[np.int64]) -> Array:
+    """The mean of states (n_state, n), of phases (half turns) that on the circle: turns do not count."""
+    mean = states.mean(axis=0)
+    mean[circles] = np.angle(np.exp(1j * np.pi * states[:, circles]).mean(axis=0)) / np.pi
+    return np.asarray(mean)
 
 
 @partial(jax.jit)

@@ -36,22 +36,6 @@ def with_any_gains(problem: ImageProblem) -> ImageProblem:
     return replace(problem, sky=replace(problem.sky, gain=_ANY_GAIN), closures=False)
 
 
-def is_adrift(problem: ImageProblem) -> bool:
-    """Whether nothing but a convention fixes the position: closures alone, no component and no beam."""
-    sky = problem.sky
-    return problem.closures and not sky.sources and not sky.images and sky.beam is None
-
-
-def centred(image: Array) -> Array:
-    """The image moved by whole pixels, so that its centroid is at the middle, float64 (N, N)."""
-    axis = np.arange(len(image)) - len(image) // 2
-    total = image.sum()
-    if not total > 0.0:
-        return image
-    y, x = (float(image.sum(axis=1 - k) @ axis / total) for k in range(2))
-    return np.roll(image, (-round(y), -round(x)), (0, 1))
-
-
 def closure_model(problem: ImageProblem, prior: SkyPrior, flux: float) -> VisibilityModel:
     """The model of the closures of a problem, whose images have about this flux (Jy)."""
     noise, used = problem.sky.noise, UsedData(problem.operator.weights)
@@ -70,13 +54,13 @@ def closure_model(problem: ImageProblem, prior: SkyPrior, flux: float) -> Visibi
         fixed=None if problem.free else problem.components,
         components=ComponentModel(problem.free, used) if problem.free else None,
         closures=closures,
-        is_adrift=is_adrift(problem),
+        is_adrift=problem.is_adrift,
     )
 
 
 def closure_remark(problem: ImageProblem) -> str:
     """The line on what closures do not determine."""
-    fixed = f"{_FLUX}, and {_CENTRE}" if is_adrift(problem) else f"{_FLUX}, unless a component is bright"
+    fixed = f"{_FLUX}, and {_CENTRE}" if problem.is_adrift else f"{_FLUX}, unless a component is bright"
     return (
         f"CLOSURES ALONE: the data determine neither the flux nor the position of the whole sky; {fixed}. "
         "Regions and fluxes are relative to that"
