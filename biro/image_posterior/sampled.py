@@ -144,7 +144,8 @@ def _first_image(problem: ImageProblem) -> FittedImage:
 def _envelope_alone(problem: ImageProblem) -> FittedImage:
     """The middle of the prior, an envelope without structure: a start that prefers no image to another."""
     flux, envelope = flux_of(problem.prior.flux)[0], envelope_of(problem)
-    assert flux is not None and envelope is not None
+    assert flux is not None
+    assert envelope is not None
     shape = np.exp(np.asarray(envelope.log(problem.operator.field.size, 0.0)))
     return FittedImage((flux / shape.sum() * shape)[None, None], is_map=True, operator=problem.operator)
 

@@ -1,10 +1,9 @@
 """The ring of an image: its diameter, its width and the depth of its hole, of each sample.
 
 The centre is the point about which the radius of the brightest point has the smallest spread over position
-angles, relative to its mean (Event Horizon Telescope Collaboration 2019, ApJ 875, L4, section 9). The diameter
-is twice the radius where the azimuthal mean about this centre is brightest, and the width is the FWHM of that
-mean. All of it is measured at a stated resolution: finer structure of a sample is random, and would place the
-brightest points at random.
+angles, relative to its mean (Event Horizon Telescope Collaboration 2019, ApJ 875, L4, section 9). The
+diameter is twice the radius where the azimuthal mean about this centre is brightest, and the width is the
+FWHM of that mean. All of it is measured at a stated resolution, as finer structure of a sample is random.
 """
 
 from __future__ import annotations
@@ -81,8 +80,8 @@ class Ring(Printed):
         if self.share < _FEW or not self.in_mean:
             mean = "has one" if self.in_mean else "has none"
             lines.append(
-                f"NOT CERTAINLY A RING: {n_ring} of {n} samples have a ring, and the mean image {mean}. Figures "
-                "are those of samples with a ring; their rings may be noise"
+                f"NOT CERTAINLY A RING: {n_ring} of {n} samples have a ring, and the mean image {mean}. "
+                "Figures are those of samples with a ring, which may be noise"
             )
         unit = unit_for([float(np.nanmean(self.diameter))], ANGLES)
         resolution = f"convolved to {angle_text(self.resolution)}" if self.resolution else "not convolved"
@@ -167,7 +166,7 @@ def _centre(image: Array) -> tuple[float, float]:
     """The point (x, y) about which the relative spread of the radius of the brightest point is smallest."""
     axis, total = np.arange(len(image)), image.sum()
     best = (float(image.sum(axis=0) @ axis / total), float(image.sum(axis=1) @ axis / total))
-    # A ring that is bright on one side has its centroid there: the first search reaches an eighth of the image.
+    # A ring that is bright on one side has its centroid there: the search reaches an eighth of the image.
     n = max(2, round(len(image) / 8.0 / _STEPS[0]))
     for step in _STEPS:
         offsets = step * np.arange(-n, n + 1)

@@ -22,6 +22,7 @@ from blackjax.diagnostics import effective_sample_size, potential_scale_reductio
 from numpy.typing import NDArray
 
 from biro.files.atomic import atomic_path
+from biro.image_posterior.sampling.checkpoint import read_checkpoint
 from biro.image_posterior.sampling.moves import (
     Frame,
     Frames,
@@ -30,13 +31,13 @@ from biro.image_posterior.sampling.moves import (
     energies,
     frame_at,
     highest,
+    scattered,
     slopes,
     spectrum_frame,
-    scattered,
     spread,
     steps,
 )
-from biro.image_posterior.sampling.variational import Draws, Posterior, Settings, read_checkpoint
+from biro.image_posterior.sampling.variational import Draws, Posterior, Settings
 
 Array = NDArray[np.float64]
 N_CHAIN = 8

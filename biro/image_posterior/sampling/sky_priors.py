@@ -214,7 +214,7 @@ class CorrelatedField:
         return jnp.zeros(self.n).at[self._of_field].set(ravel_pytree(scales)[0])
 
     def numbers(self, image: Array) -> Array:
-        """Numbers (n,) of an image near this one; spectrum and envelope are those of the middle of the prior."""
+        """Numbers (n,) of an image near this one; the rest is that of the middle of the prior."""
         made = np.zeros(self.n)
         field = np.log(np.maximum(image, _FAINT * image.max())) - np.asarray(self._log_envelope(made))
         middle = self._unravel(jnp.zeros(made[self._of_field].size))

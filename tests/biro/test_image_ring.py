@@ -1,0 +1,163 @@
+"""Rings of images, and what closures need to show them: an envelope, starts apart, phases on the circle.
+
+Oracles are closed forms: a thin ring blurred by a Gaussian, a Gaussian envelope, a linear model.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.special import ive
+
+from biro.errors import InputError
+from biro.image_posterior.field import ImageField
+from biro.image_posterior.results.ring import ring_of
+from biro.models import ImagePrior, SkyModel
+from biro.models.errors import ModelError
+from biro.models.quantities.prior import LogNormal, Uniform
+
+N, UAS = 48, np.pi / 180.0 / 3600e6
+FIELD = ImageField(N, 2.5 * UAS, (0.0, 0.0))
+
+
+def grid(east: float, north: float) -> tuple[np.ndarray, np.ndarray]:
+    """Radius (uas) and position angle of all pixels about a point."""
+    l, m = np.meshgrid(-FIELD.axis / UAS - east, FIELD.axis / UAS - north)
+    return np.hypot(l, m), np.arctan2(l, m)
+
+
+def ring(radius: np.ndarray, diameter: float, blur: float) -> np.ndarray:
+    """A thin ring convolved with a Gaussian of this FWHM: exp(-(r^2 + R^2) / 2 s^2) I0(r R / s^2)."""
+    s, r0 = blur / np.sqrt(8.0 * np.log(2.0)), 0.5 * diameter
+    return np.asarray(np.exp(-0.5 * ((radius - r0) / s) ** 2) * ive(0, radius * r0 / s**2))
+
+
+def blob(east: float, north: float, fwhm: float) -> np.ndarray:
+    return np.asarray(np.exp(-4.0 * np.log(2.0) * (grid(east, north)[0] / fwhm) ** 2))
+
+
+class TestRing:
+    def test_a_blurred_ring_has_the_diameter_and_width_of_its_profile(self) -> None:
+        fine = np.linspace(0.0, 60.0, 60001)
+        profile = ring(fine, 42.0, 15.0)
+        inside = fine[profile > 0.5 * profile.max()]
+        radius, angle = grid(6.0, -4.0)
+        image = ring(radius, 42.0, 15.0)
+        bright_south = image * (1.0 - 0.5 * np.cos(angle))
+        found = ring_of(np.stack([image, bright_south]), FIELD, 0.0)
+        assert found.is_ring.all()
+        # Pixels of 2.5 uas and cubic splines: errors of a hundredth of a pixel and less; the centre of a ring
+        # with a bright side moves by up to the finest step of the search, a quarter of a pixel.
+        np.testing.assert_allclose(found.diameter / UAS, 2.0 * fine[profile.argmax()], atol=0.4)
+        np.testing.assert_allclose(found.width / UAS, inside[-1] - inside[0], atol=0.2)
+        np.testing.assert_allclose(found.east / UAS, 6.0, atol=1.3)
+        np.testing.assert_allclose(found.north / UAS, -4.0, atol=1.3)
+        assert found.depth[0] == pytest.approx(profile[0] / profile.max(), abs=0.01)
+        # Convolved, it is the ring with both blurs in quadrature.
+        wider = ring(fine, 42.0, np.hypot(15.0, 10.0))
+        blurred = ring_of(image[None], FIELD, 10.0 * UAS, is_map=True)
+        assert blurred.diameter[0] / UAS == pytest.approx(2.0 * fine[wider.argmax()], abs=0.3)
+        assert "convolved to 10 uas" in str(blurred)
+
+    @pytest.mark.parametrize(
+        "image",
+        [blob(0.0, 0.0, 45.0), blob(18.0, 10.0, 20.0) + 0.7 * blob(-18.0, -12.0, 20.0)],
+        ids=["blob", "double"],
+    )
+    def test_a_blob_and_a_double_have_none(self, image: np.ndarray) -> None:
+        found = ring_of(image[None], FIELD, 5.0 * UAS, is_map=True)
+        assert not found.is_ring.any()
+        assert str(found).startswith("NO RING")
+
+    def test_errors_are_those_of_the_samples(self) -> None:
+        radius, _ = grid(0.0, 0.0)
+        diameters = np.array([38.0, 40.0, 42.0, 44.0])
+        samples = np.stack([ring(radius, d, 12.0) for d in diameters])
+        found = ring_of(samples, FIELD, 0.0)
+        # The peak of a blurred ring lies inside of it by about s^2 / R, alike for all of these.
+        assert np.diff(found.diameter / UAS) == pytest.approx(2.0, abs=0.15)
+        assert "4 of 4 samples have a ring" in str(found)
+        some = ring_of(np.concatenate([samples[:2], [blob(0.0, 0.0, 40.0)] * 2]), FIELD, 0.0)
+        assert str(some).startswith("NOT CERTAINLY A RING: 2 of 4 samples")
+        with pytest.raises(InputError, match="without positive brightness"):
+            ring_of(0.0 * samples, FIELD, 0.0)
+
+
+class TestEnvelope:
+    def test_without_structure_the_image_is_the_gaussian(self) -> None:
+        pytest.importorskip("nifty.re", reason="needs the extra images")
+        from biro.image_posterior.sampling.jax_room import double_precision
+        from biro.image_posterior.sampling.sky_priors import CorrelatedField, Envelope
+
+        radius = grid(0.0, 0.0)[0] / 2.5
+        with double_precision(False):
+            fitted = CorrelatedField(N, 2.0, 0.1, envelope=Envelope(12.0, 0.3))
+            known = CorrelatedField(N, 2.0, 0.1, envelope=Envelope(12.0))
+            assert fitted.n == known.n + 1
+            for prior, width, xi in ((known, 12.0, np.zeros(known.n)), (fitted, 12.0 * np.e**0.6, None)):
+                if xi is None:
+                    xi = np.zeros(prior.n)
+                    xi[-1] = 2.0
+                expected = 0.5 ** (4.0 * (radius / width) ** 2)
+                image = np.asarray(prior.image(xi))
+                np.testing.assert_allclose(image, 2.0 * expected / expected.sum(), rtol=1e-10)
+            # The numbers of an image give that image, where none is cut at 3.
+            image = np.asarray(fitted.image(0.1 * np.random.default_rng(1).normal(size=fitted.n)))
+            again = np.asarray(fitted.image(fitted.numbers(image)))
+            bright = image > 0.1 * image.max()
+            np.testing.assert_allclose(again[bright], image[bright], rtol=0.05)
+
+    @pytest.mark.parametrize("envelope", ["0 uas", Uniform(1.0, 2.0, "uas"), "2 Jy"])
+    def test_what_is_no_width_is_refused(self, envelope: Any) -> None:
+        with pytest.raises(ModelError, match="envelope"):
+            ImagePrior("x", prior="correlated-field", envelope=envelope)
+        with pytest.raises(ModelError, match="envelope: needs prior"):
+            ImagePrior("x", prior="smooth", envelope="3 uas")
+
+    def test_the_model_file_keeps_it(self) -> None:
+        prior = ImagePrior("x", prior="correlated-field", envelope=LogNormal(median=60.0, sd=0.2, unit="uas"))
+        text = SkyModel([], images=[prior]).to_toml()
+        assert 'envelope = { prior = "log-normal", sd = 0.2, median = 60.0, unit = "uas" }' in text
+
+
+class TestChains:
+    def test_starts_are_the_linear_solution_about_each_draw(self) -> None:
+        pytest.importorskip("nifty.re", reason="needs the extra images")
+        import jax.numpy as jnp
+        import nifty.re as jft
+
+        from biro.image_posterior.sampling.jax_room import double_precision
+        from biro.image_posterior.sampling.moves import scattered
+
+        rng = np.random.default_rng(3)
+        matrix, data, draws = 3.0 * rng.normal(size=(4, 9)), rng.normal(size=4), rng.normal(size=(3, 9))
+        with double_precision(False):
+            given = jft.Gaussian(jnp.asarray(data))
+            likelihood = given.amend(lambda xi: jnp.asarray(matrix) @ xi, domain=jnp.zeros(9))
+            found = scattered(likelihood, draws)
+        # |A x - d|^2 / 2 + |x - draw|^2 / 2 is least where (A^T A + 1) x = A^T d + draw.
+        expected = np.linalg.solve(matrix.T @ matrix + np.eye(9), (matrix.T @ data + draws).T).T
+        np.testing.assert_allclose(found, expected, atol=1e-4)  # L-BFGS ends by its own tolerance
+
+    def test_turns_of_a_phase_do_not_count(self) -> None:
+        pytest.importorskip("blackjax", reason="needs the extra images")
+        from biro.image_posterior.sampling.chains import _mean_of
+
+        rng = np.random.default_rng(4)
+        about = np.array([0.9, 0.3])  # half turns
+        states = about + 0.05 * rng.normal(size=(500, 2)) + 2.0 * rng.integers(-1, 2, size=(500, 2))
+        mean = _mean_of(states, np.array([0]))
+        assert mean[0] == pytest.approx(0.9, abs=0.01)  # 0.05 / sqrt(500), and four sigma of it
+        assert mean[1] == pytest.approx(states[:, 1].mean(), rel=1e-12)
+
+    def test_gains_name_the_numbers_that_turn(self) -> None:
+        from biro.image_posterior.sampling.compact import CompactModel
+
+        given: Any = SimpleNamespace(
+            at=SimpleNamespace(gains=slice(5, 9)), gains=SimpleNamespace(circles=np.array([1, 3]))
+        )
+        of_model: Any = CompactModel.circles
+        np.testing.assert_array_equal(of_model.fget(given), [6, 8])
