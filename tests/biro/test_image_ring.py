@@ -89,24 +89,27 @@ class TestRing:
 class TestEnvelope:
     def test_without_structure_the_image_is_the_gaussian(self) -> None:
         pytest.importorskip("nifty.re", reason="needs the extra images")
+        import jax
+
         from biro.image_posterior.sampling.jax_room import double_precision
         from biro.image_posterior.sampling.sky_priors import CorrelatedField, Envelope
 
-        radius = grid(0.0, 0.0)[0] / 2.5
+        n = 16  # what is compiled takes as long for any size
+        radius = np.hypot(*(np.indices((n, n)) - n // 2))
         with double_precision(False):
-            fitted = CorrelatedField(N, 2.0, 0.1, envelope=Envelope(12.0, 0.3))
-            known = CorrelatedField(N, 2.0, 0.1, envelope=Envelope(12.0))
+            fitted = CorrelatedField(n, 2.0, 0.1, envelope=Envelope(12.0, 0.3))
+            known = CorrelatedField(n, 2.0, 0.1, envelope=Envelope(12.0))
             assert fitted.n == known.n + 1
-            for prior, width, xi in ((known, 12.0, np.zeros(known.n)), (fitted, 12.0 * np.e**0.6, None)):
-                if xi is None:
-                    xi = np.zeros(prior.n)
-                    xi[-1] = 2.0
+            wide = np.zeros(fitted.n)
+            wide[-1] = 2.0
+            for prior, width, xi in ((known, 12.0, np.zeros(known.n)), (fitted, 12.0 * np.exp(0.6), wide)):
                 expected = 0.5 ** (4.0 * (radius / width) ** 2)
-                image = np.asarray(prior.image(xi))
+                image = np.asarray(jax.jit(prior.image)(xi))
                 np.testing.assert_allclose(image, 2.0 * expected / expected.sum(), rtol=1e-10)
             # The numbers of an image give that image, where none is cut at 3.
-            image = np.asarray(fitted.image(0.1 * np.random.default_rng(1).normal(size=fitted.n)))
-            again = np.asarray(fitted.image(fitted.numbers(image)))
+            make = jax.jit(fitted.image)
+            image = np.asarray(make(0.1 * np.random.default_rng(1).normal(size=fitted.n)))
+            again = np.asarray(make(fitted.numbers(image)))
             bright = image > 0.1 * image.max()
             np.testing.assert_allclose(again[bright], image[bright], rtol=0.05)
 
@@ -156,8 +159,7 @@ class TestChains:
     def test_gains_name_the_numbers_that_turn(self) -> None:
         from biro.image_posterior.sampling.compact import CompactModel
 
-        given: Any = SimpleNamespace(
-            at=SimpleNamespace(gains=slice(5, 9)), gains=SimpleNamespace(circles=np.array([1, 3]))
-        )
+        gains, at = SimpleNamespace(circles=np.array([1, 3])), SimpleNamespace(gains=slice(5, 9))
+        given: Any = SimpleNamespace(at=at, gains=gains)
         of_model: Any = CompactModel.circles
         np.testing.assert_array_equal(of_model.fget(given), [6, 8])

@@ -9,6 +9,7 @@ FWHM of that mean. All of it is measured at a stated resolution, as finer struct
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -184,7 +185,9 @@ def _spread(image: Array, x: float, y: float) -> float:
     return float(brightest.std()) / mean if mean > 0.0 else np.inf
 
 
-def _rays(image: Array, x: float, y: float, *, order: int, n_angle: int = _N_ANGLE) -> tuple[Array, Array]:
+def _rays(
+    image: Array, x: float, y: float, *, order: Literal[1, 3], n_angle: int = _N_ANGLE
+) -> tuple[Array, Array]:
     """Brightness along rays from a point, (n_angle, n_radius), and the radii (n_radius,), pixels."""
     radius, angle = np.arange(0.0, len(image) / 2.0, _FINE), 2.0 * np.pi * np.arange(n_angle) / n_angle
     at = [y + np.outer(np.cos(angle), radius), x + np.outer(np.sin(angle), radius)]
