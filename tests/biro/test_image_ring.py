@@ -14,8 +14,9 @@ from scipy.special import ive
 
 from biro.errors import InputError
 from biro.image_posterior.field import ImageField
+from biro.image_posterior.problem import ImageProblem
 from biro.image_posterior.results.ring import ring_of
-from biro.models import ImagePrior, SkyModel
+from biro.models import ImagePrior, PointSource, SkyModel
 from biro.models.errors import ModelError
 from biro.models.quantities.prior import LogNormal, Uniform
 
@@ -119,6 +120,31 @@ class TestEnvelope:
             ImagePrior("x", prior="correlated-field", envelope=envelope)
         with pytest.raises(ModelError, match="envelope: needs prior"):
             ImagePrior("x", prior="smooth", envelope="3 uas")
+
+    def test_closures_alone_have_one_by_default(self) -> None:
+        pytest.importorskip("nifty.re", reason="needs the extra images")
+        from biro.image_posterior.sampled_model import envelope_of, sky_prior
+
+        def of(closures: bool, sources: list[PointSource], **given: Any) -> Any:
+            prior = ImagePrior("x", prior="correlated-field", flux="1 Jy", **given)
+            operator: Any = SimpleNamespace(field=FIELD)
+            none: Any = None
+            sky = SkyModel(sources, images=[prior])
+            return ImageProblem(none, operator, [], prior, sky, 1.0, 1, True, closures=closures)
+
+        point = PointSource("core", east="0 uas", north="0 uas", I="1 Jy")
+        # 120 uas wide, pixels of 2.5 uas.
+        for problem, expected in (
+            (of(True, []), (24.0, 0.0)),
+            (of(True, [], envelope=LogNormal(median=50.0, sd=0.2, unit="uas")), (20.0, 0.2)),
+            (of(False, [], envelope="30 uas"), (12.0, 0.0)),
+        ):
+            assert tuple(envelope_of(problem)) == pytest.approx(expected)
+        # A component fixes the position, and calibrated data do.
+        assert envelope_of(of(True, [point])) is None
+        assert envelope_of(of(False, [])) is None
+        image = np.ones((N, N)) / N**2
+        assert "envelope about the middle: Gaussian of FWHM 60 uas" in sky_prior(of(True, []), image).lines
 
     def test_the_model_file_keeps_it(self) -> None:
         prior = ImagePrior("x", prior="correlated-field", envelope=LogNormal(median=60.0, sd=0.2, unit="uas"))
