@@ -359,7 +359,7 @@ class TestClosures:
         image[N // 2 + 3, N // 2 - 3], image[N // 2 - 2, N // 2 + 1] = 6.0, 2.0
         prior = SimpleNamespace(n=1, is_hyper=np.zeros(1, bool), image=lambda xi: image, lines=())
         model = closure_model(problem, prior, 8.0)
-        calibrated, noise, n_free, facts = without_gains(problem, model, np.zeros(1))
+        calibrated, noise, n_free, facts = without_gains(problem, model, np.zeros(1), image)
         of_closures = facts["closures"]["chi2_phase"] + facts["closures"]["chi2_amplitude"]
         expected, n = explicit(part, operator.predict(image[None])[0], 0.0)
         # Modes that change data by less than 0.01 of the noise are left out.

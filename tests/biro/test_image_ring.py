@@ -1,6 +1,6 @@
-"""Rings of images, and what closures need to show them: an envelope, starts apart, phases on the circle.
+"""Rings of images, and what closures need to show them: an envelope, and phases on the circle.
 
-Oracles are closed forms: a thin ring blurred by a Gaussian, a Gaussian envelope, a linear model.
+Oracles are closed forms: a thin ring blurred by a Gaussian, a Gaussian envelope.
 """
 
 from __future__ import annotations
@@ -153,24 +153,6 @@ class TestEnvelope:
 
 
 class TestChains:
-    def test_starts_are_the_linear_solution_about_each_draw(self) -> None:
-        pytest.importorskip("nifty.re", reason="needs the extra images")
-        import jax.numpy as jnp
-        import nifty.re as jft
-
-        from biro.image_posterior.sampling.jax_room import double_precision
-        from biro.image_posterior.sampling.moves import scattered
-
-        rng = np.random.default_rng(3)
-        matrix, data, draws = 3.0 * rng.normal(size=(4, 9)), rng.normal(size=4), rng.normal(size=(3, 9))
-        with double_precision(False):
-            given = jft.Gaussian(jnp.asarray(data))
-            likelihood = given.amend(lambda xi: jnp.asarray(matrix) @ xi, domain=jnp.zeros(9))
-            found = scattered(likelihood, draws)
-        # |A x - d|^2 / 2 + |x - draw|^2 / 2 is least where (A^T A + 1) x = A^T d + draw.
-        expected = np.linalg.solve(matrix.T @ matrix + np.eye(9), (matrix.T @ data + draws).T).T
-        np.testing.assert_allclose(found, expected, atol=1e-4)  # L-BFGS ends by its own tolerance
-
     def test_turns_of_a_phase_do_not_count(self) -> None:
         pytest.importorskip("blackjax", reason="needs the extra images")
         from biro.image_posterior.sampling.chains import _mean_of

@@ -272,7 +272,7 @@ class TestChains:
         nothing = jft.Gaussian(jnp.zeros(1)).amend(lambda xi: 1e-9 * xi[:1], domain=jnp.zeros(prior.n))
         posterior: Any = SimpleNamespace(
             n=prior.n, n_data=1, is_hyper=prior.is_hyper, log_scale=prior.log_scale,
-            likelihood=lambda: nothing, quantities=lambda xi: {"numbers": xi}, has_modes=False,
+            likelihood=lambda: nothing, quantities=lambda xi: {"numbers": xi},
             circles=np.zeros(0, int),
         )  # fmt: skip
         settings = Settings(method="hmc", n_samples=640, n_steps=400)

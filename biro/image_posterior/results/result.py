@@ -306,13 +306,13 @@ class ImagePosterior(Printed):
         shape = parse_region(line) if isinstance(line, str) else line
         return profile_of(self.samples[:, 0], self.field, shape, is_map=self.is_map, remarks=self.remarks)
 
-    def ring(self, resolution: float | None = None) -> Ring:
+    def ring(self, resolution: float = 0.0) -> Ring:
         """The ring of the image: diameter, width and depth with errors, of Stokes I.
 
         Parameters
         ----------
         resolution : float, rad, optional
-            FWHM to which the samples are convolved first, 0 for none. By default a quarter of the beam.
+            FWHM of the Gaussian with which the samples are convolved first; 0 for none.
 
         Raises
         ------
@@ -321,9 +321,6 @@ class ImagePosterior(Printed):
         """
         from biro.image_posterior.results.ring import ring_of
 
-        if resolution is None:
-            beam = self.beam
-            resolution = 0.0 if beam is None else 0.25 * float(np.sqrt(beam.major * beam.minor))
         if not resolution >= 0.0:
             raise InputError(f"resolution: an angle from 0 on, in rad, found {resolution!r}")
         return ring_of(self.samples[:, 0], self.field, resolution, is_map=self.is_map)

@@ -3,7 +3,7 @@
 The centre is the point about which the radius of the brightest point has the smallest spread over position
 angles, relative to its mean (Event Horizon Telescope Collaboration 2019, ApJ 875, L4, section 9). The
 diameter is twice the radius where the azimuthal mean about this centre is brightest, and the width is the
-FWHM of that mean. All of it is measured at a stated resolution, as finer structure of a sample is random.
+FWHM of that mean.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ _STEPS = (2.0, 1.0, 0.5, 0.25)
 """Distances of the centres that are compared, one after the other, pixels."""
 _N_SECTOR = 8
 """Sectors of position angle, in all of which a ring is brighter than its hole."""
+_FAINTEST = 0.25
+"""Brightness of the faintest sector of a ring, over the mean: blobs about a void are no ring."""
 _HOLE = 0.25
 """Radius over which the brightness of the hole is averaged, in radii of the ring."""
 _FEW = 0.9
@@ -41,7 +43,8 @@ class Ring(Printed):
     Attributes
     ----------
     is_ring : bool (n_sample,)
-        Whether a hole is enclosed: in each of 8 sectors the ring is brighter than the hole.
+        Whether a hole is enclosed: in each of 8 sectors of position angle the brightest part is brighter than
+        the hole, and than a quarter of the mean of all sectors.
     diameter : float64 (n_sample,), rad
         Twice the radius where the azimuthal mean is brightest; NaN where there is no ring.
     width : float64 (n_sample,), rad
@@ -102,7 +105,7 @@ class Ring(Printed):
         return f"<Ring in {int(self.is_ring.sum())} of {len(self.is_ring)} images; print() shows more>"
 
 
-def ring_of(samples: Array, field: ImageField, resolution: float, *, is_map: bool = False) -> Ring:
+def ring_of(samples: Array, field: ImageField, resolution: float = 0.0, *, is_map: bool = False) -> Ring:
     """The ring of each image, float64 (n_sample, N, N), at a resolution (FWHM, rad; 0: as they are).
 
     Raises
@@ -134,7 +137,8 @@ def _ring_of_one(image: Array) -> tuple[bool, float, float, float, float, float]
     hole = float(rays[:, radius <= _HOLE * r].mean())
     near = (radius >= 0.5 * r) & (radius <= 1.5 * r)
     sectors = rays[:, near].reshape(_N_SECTOR, -1, np.count_nonzero(near)).mean(axis=1)
-    is_ring = peak > 0 and bool((sectors.max(axis=1) > hole).all())
+    ridge = sectors.max(axis=1)
+    is_ring = peak > 0 and bool(ridge.min() > max(hole, _FAINTEST * ridge.mean()))
     return is_ring, 2.0 * r, _width(mean, radius, peak), float(mean[0] / mean[peak]), x, y
 
 

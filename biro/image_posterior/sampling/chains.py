@@ -28,10 +28,8 @@ from biro.image_posterior.sampling.moves import (
     Frames,
     LogScale,
     begun,
-    energies,
     frame_at,
     highest,
-    scattered,
     slopes,
     spectrum_frame,
     spread,
@@ -51,8 +49,6 @@ _LOOKS = tuple(400 * 2**k for k in range(12))
 """Steps after which the chains are compared."""
 _START = 1_000_000
 """Stream of random numbers of the start; blocks have their numbers."""
-_MORE = 2
-"""Draws of the prior from which starts are searched, for each chain."""
 _FIRST_SIZES = (0.05, 0.1)
 """Steps of both kinds of moves before they are tuned."""
 R_HAT, N_EFFECTIVE = 1.05, 100.0
@@ -65,10 +61,6 @@ class ChainPosterior(Posterior, Protocol):
     @property
     def log_scale(self) -> LogScale | None:
         """ln of what multiplies each number in the image, a function of the state; None: no spectrum."""
-
-    @property
-    def has_modes(self) -> bool:
-        """Whether the posterior may have several modes, in which chains must start apart."""
 
     @property
     def circles(self) -> NDArray[np.int64]:
@@ -213,24 +205,12 @@ class ChainRun:
 
     def begin(self, start: Array) -> None:
         """Spread chains about the highest density with the spectrum of the start, by the metric there."""
-        if self.posterior.has_modes:
-            self._scatter()
-            return
         best = highest(self.likelihood, start, self.posterior.is_hyper)
         self._frames = self._frames_at(best[None], best)
         z = jax.random.normal(jax.random.fold_in(self._key, _START), (N_CHAIN, self.posterior.n))
         # Samples of a normal posterior have -ln L above that of its mean by at most N of 2N numbers.
         most = float(self.likelihood(jnp.asarray(best))) + 2.0 * self.posterior.n_data
         self._places = spread(self.likelihood, self._frames.whole, np.asarray(z), most)
-
-    def _scatter(self) -> None:
-        """Start each chain near its own draw of the prior, as no single mode may be preferred."""
-        key = jax.random.fold_in(self._key, _START)
-        draws = jax.random.normal(key, (_MORE * N_CHAIN, self.posterior.n))
-        places = scattered(self.likelihood, np.asarray(draws))
-        # Searches that end far from the data would be chains that are stuck.
-        self._places = places[np.argsort(energies(self.likelihood, jnp.asarray(places)))[:N_CHAIN]]
-        self._frames = self._frames_at(self._places, self._places.mean(axis=0))
 
     @property
     def steps(self) -> int:

@@ -68,9 +68,18 @@ def closure_remark(problem: ImageProblem) -> str:
 
 
 def without_gains(
-    problem: ImageProblem, model: VisibilityModel, mean: Array
+    problem: ImageProblem, model: VisibilityModel, mean: Array, image: Array
 ) -> tuple[ImageOperator, float, int, dict[str, JsonValue]]:
-    """Data of the visibilities that closures are made of, without the gains that fit a state best.
+    """Data of the visibilities that closures are made of, without the gains that fit an image best.
+
+    Parameters
+    ----------
+    problem : ImageProblem
+    model : VisibilityModel
+    mean : float64 (n,)
+        State with the components and the noise.
+    image : float64 (N, N), Jy/pixel
+        Such as the mean of the samples; the image of a mean state may fit worse than every sample.
 
     Returns
     -------
@@ -85,7 +94,9 @@ def without_gains(
     """
     closures = model.closures
     assert closures is not None
-    whole = model.used.put(_complex(np.asarray(model.predicted(jnp.asarray(mean)))))
+    state = jnp.asarray(mean)
+    vis = model.predicted(state) + model.predict(jnp.asarray(image) - model.image(state))
+    whole = model.used.put(_complex(np.asarray(vis)))
     data, weights = [], []
     for part, own, vis, beside in zip(
         problem.observation.partitions, closures.closures, whole, problem.components, strict=True

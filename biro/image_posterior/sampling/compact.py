@@ -125,11 +125,6 @@ class CompactModel(VisibilityModel):
         return (self._basis @ modes).reshape(2, -1) / self._root_weight
 
     @property
-    def has_modes(self) -> bool:
-        """Whether several images may fit: closures fit images that differ."""
-        return self.closures is not None
-
-    @property
     def circles(self) -> NDArray[np.int64]:
         """Numbers to which 2 may be added."""
         nothing = np.zeros(0, np.int64)

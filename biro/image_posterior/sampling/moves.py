@@ -44,8 +44,8 @@ _ROUND = 64
 _PLACES = 16
 """Places over which the metric is averaged, at most."""
 _HALVINGS = 8
-_AT_MAP, _AT_DRAW = 2000, 300
-"""Evaluations of the search for the start at most, and of those near draws of the prior."""
+_AT_MAP = 2000
+"""Evaluations of the search for the start, at most."""
 
 
 class Frame(NamedTuple):
@@ -180,13 +180,9 @@ def _of_metric(likelihood: Any, places: Any, vectors: Any) -> Any:
 
 
 @partial(jax.jit)
-def _slope(likelihood: Any, at: Any, middle: Any) -> Any:
-    """-ln of the posterior density for a prior with this mean, and its gradient."""
-
-    def energy(xi: Any) -> Any:
-        return likelihood(xi) + 0.5 * jnp.vdot(xi - middle, xi - middle)
-
-    return jax.value_and_grad(energy)(at)
+def _slope(likelihood: Any, at: Any) -> Any:
+    """-ln of the posterior density, and its gradient."""
+    return jax.value_and_grad(lambda xi: likelihood(xi) + 0.5 * jnp.vdot(xi, xi))(at)
 
 
 @partial(jax.jit)
@@ -240,7 +236,7 @@ def spectrum_frame(log_scale: LogScale, hyper: NDArray[Any], states: Array) -> F
 
 
 @partial(jax.jit)
-def energies(likelihood: Any, states: Any) -> Any:
+def _energies(likelihood: Any, states: Any) -> Any:
     """-ln L at many states."""
     return jax.vmap(likelihood)(states)
 
@@ -252,42 +248,25 @@ def spread(likelihood: Any, frame: Frame, z: Array, most: float) -> Array:
     """
     for _ in range(_HALVINGS):
         states = np.asarray(jax.vmap(frame.numbers)(jnp.asarray(z)))
-        found = np.asarray(energies(likelihood, jnp.asarray(states)))
-        is_far = ~(found < most)
+        energies = np.asarray(_energies(likelihood, jnp.asarray(states)))
+        is_far = ~(energies < most)
         if not is_far.any():
             break
         z = np.where(is_far[:, None], 0.5 * z, z)
     return states
 
 
-def scattered(likelihood: Any, draws: Array) -> Array:
-    """States (n, n_xi) that fit the data, each as near as possible to a draw of the prior.
-
-    They minimise -ln L + |xi - draw|^2 / 2, so that what the data leave open is that of the draw (randomise,
-    then optimise: Bardsley et al. 2014, SIAM J. Sci. Comput. 36, A1895). Where the posterior has several
-    modes, they are in different ones.
-    """
-    nothing = np.zeros(draws.shape[1], bool)
-    return np.array([highest(likelihood, draw, nothing, draw, _AT_DRAW) for draw in draws])
-
-
-def highest(
-    likelihood: Any, start: Array, held: NDArray[np.bool_], middle: Array | None = None, most: int = _AT_MAP
-) -> Array:
-    """Where the posterior density is highest with some numbers held: MAP, from a start, by L-BFGS-B.
-
-    The prior has the mean `middle`, by default 0; `most` evaluations are made.
-    """
-    middle = np.zeros(len(start)) if middle is None else middle
+def highest(likelihood: Any, start: Array, held: NDArray[np.bool_]) -> Array:
+    """Where the posterior density is highest with some numbers held: MAP, from a start, by L-BFGS-B."""
 
     def function(free: Any) -> tuple[float, Any]:
         xi = start.copy()
         xi[~held] = free
-        value, slope = _slope(likelihood, jnp.asarray(xi), jnp.asarray(middle))
+        value, slope = _slope(likelihood, jnp.asarray(xi))
         value = float(value)
         return (value, np.asarray(slope)[~held]) if np.isfinite(value) else (1e300, np.zeros(len(free)))
 
-    options = {"maxfun": most, "maxiter": most, "maxcor": 30}
+    options = {"maxfun": _AT_MAP, "maxiter": _AT_MAP, "maxcor": 30}
     found: Any = minimize(function, start[~held], jac=True, method="L-BFGS-B", options=options)  # type: ignore[call-overload]
     made = start.copy()
     made[~held] = found.x
