@@ -32,8 +32,8 @@ _FAINTEST = 0.25
 """Brightness of the faintest sector of a ring, over the mean: blobs about a void are no ring."""
 _HOLE = 0.25
 """Radius over which the brightness of the hole is averaged, in radii of the ring."""
-_FEW = 0.9
-"""Share of samples with a ring below which there is a warning."""
+_HALF, _FEW = 0.5, 0.9
+"""Shares of samples with a ring below which there is none, or a warning."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -78,8 +78,8 @@ class Ring(Printed):
 
     def __str__(self) -> str:
         n, n_ring = len(self.is_ring), int(self.is_ring.sum())
-        if not n_ring:
-            return f"NO RING: none of {n} {'images' if self.is_map else 'samples'} encloses a hole"
+        if not n_ring or (self.share < _HALF and not self.in_mean):
+            return f"NO RING: {n_ring} of {n} {'images' if self.is_map else 'samples'} have one"
         lines = []
         if self.share < _FEW or not self.in_mean:
             mean = "has one" if self.in_mean else "has none"
