@@ -27,8 +27,11 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 _FLUX_ERROR = 0.01
 """Relative error of a flux that is a number."""
-_HALF = 0.5
-"""FWHM of the envelope over the width of the image, by default."""
+_THIRD = 1.0 / 3.0
+"""FWHM of the envelope over the width of the image, by default.
+
+At the edges it then is 0.002, so that a field which is periodic does not join them.
+"""
 
 
 def sky_prior(problem: ImageProblem, image: Array) -> SkyPrior:
@@ -82,7 +85,7 @@ def envelope_of(problem: ImageProblem) -> Envelope | None:
 
     given, field = problem.prior.envelope, problem.operator.field
     if given is None:
-        return Envelope(_HALF * field.size) if problem.is_adrift else None
+        return Envelope(_THIRD * field.size) if problem.is_adrift else None
     size = units.factor(given.unit or "rad", units.ANGLE) / field.cell
     if isinstance(given, LogNormal):
         return Envelope(float(given.median * size), float(given.sd))

@@ -135,7 +135,7 @@ class TestEnvelope:
         point = PointSource("core", east="0 uas", north="0 uas", I="1 Jy")
         # 120 uas wide, pixels of 2.5 uas.
         for problem, expected in (
-            (of(True, []), (24.0, 0.0)),
+            (of(True, []), (16.0, 0.0)),
             (of(True, [], envelope=LogNormal(median=50.0, sd=0.2, unit="uas")), (20.0, 0.2)),
             (of(False, [], envelope="30 uas"), (12.0, 0.0)),
         ):
@@ -146,7 +146,7 @@ class TestEnvelope:
         assert envelope_of(of(True, [point])) is None
         assert envelope_of(of(False, [])) is None
         image = np.ones((N, N)) / N**2
-        assert "envelope about the middle: Gaussian of FWHM 60 uas" in sky_prior(of(True, []), image).lines
+        assert "envelope about the middle: Gaussian of FWHM 40 uas" in sky_prior(of(True, []), image).lines
 
     def test_the_model_file_keeps_it(self) -> None:
         prior = ImagePrior("x", prior="correlated-field", envelope=LogNormal(median=60.0, sd=0.2, unit="uas"))
