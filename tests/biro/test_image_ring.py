@@ -124,6 +124,7 @@ class TestEnvelope:
     def test_closures_alone_have_one_by_default(self) -> None:
         pytest.importorskip("nifty.re", reason="needs the extra images")
         from biro.image_posterior.sampled_model import envelope_of, sky_prior
+        from biro.image_posterior.sampling.closure_fit import closure_remark
 
         def of(closures: bool, sources: list[PointSource], **given: Any) -> Any:
             prior = ImagePrior("x", prior="correlated-field", flux="1 Jy", **given)
@@ -146,6 +147,9 @@ class TestEnvelope:
         assert envelope_of(of(True, [point])) is None
         assert envelope_of(of(False, [])) is None
         image = np.ones((N, N)) / N**2
+        remark = closure_remark(of(True, []))
+        assert "makes flux far out improbable (envelope about the middle: Gaussian of FWHM 40 uas)" in remark
+        assert "envelope" not in closure_remark(of(True, [point]))
         assert "envelope about the middle: Gaussian of FWHM 40 uas" in sky_prior(of(True, []), image).lines
 
     def test_the_model_file_keeps_it(self) -> None:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from biro.files.json_value import JsonValue
 from biro.image_posterior.operator import ImageOperator, with_data
 from biro.image_posterior.problem import ImageProblem
+from biro.image_posterior.sampled_model import envelope_line, envelope_of
 from biro.image_posterior.sampling.closure_model import ClosureModel
 from biro.image_posterior.sampling.compact import with_modes
 from biro.image_posterior.sampling.component_model import ComponentModel
@@ -63,7 +64,18 @@ def closure_remark(problem: ImageProblem) -> str:
     fixed = f"{_FLUX}, and {_CENTRE}" if problem.is_adrift else f"{_FLUX}, unless a component is bright"
     return (
         f"CLOSURES ALONE: the data determine neither the flux nor the position of the whole sky; {fixed}. "
-        "Regions and fluxes are relative to that"
+        f"Regions and fluxes are relative to that{_extent(problem)}"
+    )
+
+
+def _extent(problem: ImageProblem) -> str:
+    """What the prior states of the extent of the source."""
+    envelope = envelope_of(problem)
+    if envelope is None:
+        return ""
+    return (
+        f". The prior makes flux far out improbable ({envelope_line(envelope, problem.operator.field.cell)}); "
+        "compare with another envelope"
     )
 
 
