@@ -73,10 +73,8 @@ def _extent(problem: ImageProblem) -> str:
     envelope = envelope_of(problem)
     if envelope is None:
         return ""
-    return (
-        f". The prior makes flux far out improbable ({envelope_line(envelope, problem.operator.field.cell)}); "
-        "compare with another envelope"
-    )
+    line = envelope_line(envelope, problem.operator.field.cell)
+    return f". The prior makes flux far out improbable ({line}); compare with another envelope"
 
 
 def without_gains(
