@@ -40,6 +40,9 @@ def blob(east: float, north: float, fwhm: float) -> np.ndarray:
     return np.asarray(np.exp(-4.0 * np.log(2.0) * (grid(east, north)[0] / fwhm) ** 2))
 
 
+BRIDGE = ring(grid(0.0, 0.0)[0], 42.0, 10.0)
+
+
 class TestRing:
     def test_a_blurred_ring_has_the_diameter_and_width_of_its_profile(self) -> None:
         fine = np.linspace(0.0, 60.0, 60001)
@@ -65,8 +68,12 @@ class TestRing:
 
     @pytest.mark.parametrize(
         "image",
-        [blob(0.0, 0.0, 45.0), blob(18.0, 10.0, 20.0) + 0.7 * blob(-18.0, -12.0, 20.0)],
-        ids=["blob", "double"],
+        [
+            blob(0.0, 0.0, 45.0),
+            blob(18.0, 10.0, 20.0) + 0.7 * blob(-18.0, -12.0, 20.0),
+            blob(21.0, 0.0, 14.0) + blob(-21.0, 0.0, 14.0) + 0.05 * BRIDGE / BRIDGE.max(),
+        ],
+        ids=["blob", "double", "double with a faint bridge"],
     )
     def test_a_blob_and_a_double_have_none(self, image: np.ndarray) -> None:
         found = ring_of(image[None], FIELD, 5.0 * UAS, is_map=True)
