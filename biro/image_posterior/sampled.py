@@ -18,7 +18,6 @@ from biro.image_posterior.maps.fast_map import fit_map
 from biro.image_posterior.operator import ImageOperator
 from biro.image_posterior.problem import CHECKPOINT, FittedImage, ImageProblem
 from biro.image_posterior.sampled_model import (
-    envelope_of,
     flux_of,
     is_convolved,
     posterior_model,
@@ -143,6 +142,8 @@ def _first_image(problem: ImageProblem) -> FittedImage:
 
 def _envelope_alone(problem: ImageProblem) -> FittedImage:
     """The middle of the prior, an envelope without structure: a start that prefers no image to another."""
+    from biro.image_posterior.sampling.envelope import envelope_of
+
     flux, envelope = flux_of(problem.prior.flux)[0], envelope_of(problem)
     assert flux is not None
     assert envelope is not None

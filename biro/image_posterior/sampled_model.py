@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.display.formatting import angle_text
 from biro.errors import InputError
 from biro.image_posterior.operator import Vis, with_data
 from biro.image_posterior.problem import ImageProblem, PlanesData
@@ -19,7 +18,7 @@ from biro.models.quantities.prior import LogNormal, Normal, Prior
 if TYPE_CHECKING:
     from biro.image_posterior.sampling.compact import CompactModel
     from biro.image_posterior.sampling.convolved_model import ConvolvedModel
-    from biro.image_posterior.sampling.sky_priors import CorrelatedField, Envelope, SkyPrior
+    from biro.image_posterior.sampling.sky_priors import CorrelatedField, SkyPrior
     from biro.image_posterior.sampling.visibility_model import VisibilityModel
 
     AnyModel: TypeAlias = VisibilityModel | CompactModel | ConvolvedModel
@@ -27,15 +26,11 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 _FLUX_ERROR = 0.01
 """Relative error of a flux that is a number."""
-_THIRD = 1.0 / 3.0
-"""FWHM of the envelope over the width of the image, by default.
-
-At the edges it then is 0.002, so that a field which is periodic does not join them.
-"""
 
 
 def sky_prior(problem: ImageProblem, image: Array) -> SkyPrior:
     """The prior of the sky with the flux of the model, or that of the fast map."""
+    from biro.image_posterior.sampling.envelope import envelope_line, envelope_of
     from biro.image_posterior.sampling.sky_priors import FLUX_SD, CorrelatedField, Pixels
 
     flux, sd = flux_of(problem.prior.flux)
@@ -77,25 +72,6 @@ def _with_planes(problem: ImageProblem, planes: PlanesData, intensity: Correlate
     if planes.operator.freq is None:
         return made
     return SpectralField(made, size, prior.spectral_index, planes.operator.freq, planes.reference)
-
-
-def envelope_of(problem: ImageProblem) -> Envelope | None:
-    """The envelope of the model, or that of an image whose position is free: closures alone."""
-    from biro.image_posterior.sampling.sky_priors import Envelope
-
-    given, field = problem.prior.envelope, problem.operator.field
-    if given is None:
-        return Envelope(_THIRD * field.size) if problem.is_adrift else None
-    size = units.factor(given.unit or "rad", units.ANGLE) / field.cell
-    if isinstance(given, LogNormal):
-        return Envelope(float(given.median * size), float(given.sd))
-    return Envelope(float(given.value * size))
-
-
-def envelope_line(envelope: Envelope, cell: float) -> str:
-    """What was assumed of the size of the source."""
-    error = f" times e^(+-{envelope.sd:.2g})" if envelope.sd else ""
-    return f"envelope about the middle: Gaussian of FWHM {angle_text(envelope.fwhm * cell)}{error}"
 
 
 def flux_of(given: Any) -> tuple[float | None, float]:

@@ -130,8 +130,9 @@ class TestEnvelope:
 
     def test_closures_alone_have_one_by_default(self) -> None:
         pytest.importorskip("nifty.re", reason="needs the extra images")
-        from biro.image_posterior.sampled_model import envelope_of, sky_prior
+        from biro.image_posterior.sampled_model import sky_prior
         from biro.image_posterior.sampling.closure_fit import closure_remark
+        from biro.image_posterior.sampling.envelope import envelope_of
 
         def of(closures: bool, sources: list[PointSource], **given: Any) -> Any:
             prior = ImagePrior("x", prior="correlated-field", flux="1 Jy", **given)

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from biro.files.json_value import JsonValue
 from biro.image_posterior.operator import ImageOperator, with_data
 from biro.image_posterior.problem import ImageProblem
-from biro.image_posterior.sampled_model import envelope_line, envelope_of
 from biro.image_posterior.sampling.closure_model import ClosureModel
 from biro.image_posterior.sampling.compact import with_modes
 from biro.image_posterior.sampling.component_model import ComponentModel
+from biro.image_posterior.sampling.envelope import envelope_line, envelope_of
 from biro.image_posterior.sampling.jax_operator import UsedData
 from biro.image_posterior.sampling.noise_model import NoiseModel
 from biro.image_posterior.sampling.sky_priors import SkyPrior
