@@ -104,6 +104,12 @@ class ImageProblem:
     single_dish: SingleDishData | None = None
 
     @property
+    def is_adrift(self) -> bool:
+        """Whether nothing but a convention fixes the position: closures alone, no component and no beam."""
+        sky = self.sky
+        return self.closures and not sky.sources and not sky.images and sky.beam is None
+
+    @property
     def of_planes(self) -> ImageProblem:
         """The problem of all planes, without that of Stokes I."""
         if self.planes is None:

@@ -19,7 +19,13 @@ from biro.image_posterior.operator import ImageOperator
 from biro.image_posterior.problem import CHECKPOINT, FittedImage, ImageProblem
 from biro.image_posterior.results.elbo import with_elbo
 from biro.image_posterior.results.map_facts import SCALE
-from biro.image_posterior.sampled_model import flux_of, is_convolved, posterior_model, sky_prior, to_reference
+from biro.image_posterior.sampled_model import (
+    flux_of,
+    is_convolved,
+    posterior_model,
+    sky_prior,
+    to_reference,
+)
 from biro.image_posterior.sampled_result import fitted_image
 from biro.image_posterior.sampling.jax_room import double_precision, has_gpu
 from biro.models.quantities.prior import Normal
@@ -55,19 +61,16 @@ def fit_sampled(problem: ImageProblem) -> FittedImage:
     with double_precision(on_gpu):
         settings = _settings(problem)
         began = time.monotonic()
-        if on_gpu and not problem.sky.gains:
+        if problem.is_adrift:
+            start = _envelope_alone(problem)
+        elif on_gpu and not problem.sky.gains:
             start = _first_image(problem)
         else:
             found, start = fit_map(_for_fast_map(problem))
             problem = replace(
                 problem, operator=found.operator, components=found.components, numbers=found.numbers
             )
-        image = np.maximum(start.samples[0, 0], 0.0)
-        if problem.closures:
-            from biro.image_posterior.sampling.closure_fit import centred, is_adrift
-
-            image = centred(image) if is_adrift(problem) else image
-        image = image * to_reference(problem)
+        image = np.maximum(start.samples[0, 0], 0.0) * to_reference(problem)
         whole = problem.of_planes
         if problem.sky.gains and is_convolved(problem):
             whole = replace(whole, operator=start.operator)
@@ -167,6 +170,17 @@ def _first_image(problem: ImageProblem) -> FittedImage:
 
     image = first_image(problem.operator, problem.noise)
     return FittedImage(samples=image[None, None], is_map=True, operator=problem.operator)
+
+
+def _envelope_alone(problem: ImageProblem) -> FittedImage:
+    """The middle of the prior, an envelope without structure: a start that prefers no image to another."""
+    from biro.image_posterior.sampling.envelope import envelope_of
+
+    flux, envelope = flux_of(problem.prior.flux)[0], envelope_of(problem)
+    assert flux is not None
+    assert envelope is not None
+    shape = np.exp(np.asarray(envelope.log(problem.operator.field.size, 0.0)))
+    return FittedImage((flux / shape.sum() * shape)[None, None], is_map=True, operator=problem.operator)
 
 
 def _start(problem: ImageProblem, model: AnyModel, calibrated: ImageOperator, image: Array) -> Array:

@@ -30,6 +30,7 @@ _FLUX_ERROR = 0.01
 
 def sky_prior(problem: ImageProblem, image: Array) -> SkyPrior:
     """The prior of the sky with the flux of the model, or that of the fast map."""
+    from biro.image_posterior.sampling.envelope import envelope_line, envelope_of
     from biro.image_posterior.sampling.sky_priors import FLUX_SD, CorrelatedField, Pixels
 
     flux, sd = flux_of(problem.prior.flux)
@@ -39,7 +40,10 @@ def sky_prior(problem: ImageProblem, image: Array) -> SkyPrior:
         raise InputError("the data have no positive flux, so that there is no image; check their phases")
     if problem.prior.prior == "pixels":
         return Pixels(problem.operator.field.size, flux)
-    made = CorrelatedField(problem.operator.field.size, flux, sd)
+    field, envelope = problem.operator.field, envelope_of(problem)
+    made = CorrelatedField(field.size, flux, sd, envelope=envelope)
+    if envelope is not None:
+        made.lines += (envelope_line(envelope, field.cell),)
     if isinstance(problem.prior.flux, Normal):
         made.lines += (
             f"flux: the normal prior is taken as log-normal, median {flux:.3g} Jy, sd of ln {sd:.2g}",

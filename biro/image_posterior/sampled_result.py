@@ -115,10 +115,10 @@ def fitted_image(
         from biro.image_posterior.sampling.closure_fit import closure_remark, without_gains
 
         assert not isinstance(model, ConvolvedModel)
-        operator, noise, n_free, of_closures = without_gains(problem, model, draws.mean)
+        centre = images.mean(axis=0)
+        operator, noise, n_free, of_closures = without_gains(problem, model, draws.mean, centre[0])
         facts |= of_closures
         remarks += (closure_remark(problem),)
-        centre = np.asarray(model.image(jnp.asarray(draws.mean)))[None]
     else:
         operator, noise = _with_noise(problem, model, draws.mean)
     if isinstance(model, PlanesModel):
@@ -152,7 +152,7 @@ def fitted_image(
         )
         facts["gains"] = list(model.gains.names)
     if model.components is not None:
-        centre = np.asarray(model.image(jnp.asarray(draws.mean)))[None]
+        centre = np.asarray(model.image(jnp.asarray(draws.mean)))[None] if centre is None else centre
         n_free += model.components.n
         theta = np.asarray(jax.vmap(lambda xi: model.components.theta(xi[model.at.components]))(states))
         arrays["parameters"] = theta

@@ -10,7 +10,7 @@ from biro.models.components.single_dish import read_single_dish
 from biro.models.components.source import check_name
 from biro.models.errors import ModelError
 from biro.models.quantities.parameter import Fixed, QuantityLike, quantity, read_entry, series
-from biro.models.quantities.prior import Normal, Prior
+from biro.models.quantities.prior import LogNormal, Normal, Prior
 from biro.models.quantities.strict import Entry, did_you_mean, short_repr, strict
 from biro.models.quantities.units import ANGLE, FLUX, NUMBER
 
@@ -46,6 +46,9 @@ class ImagePrior:
         For "correlated-field" alone: a0, a1, ... of I(nu) = I(nu0) (nu/nu0)^(a0 + a1 ln(nu/nu0) + ...), all
         Stokes parameters alike. A number holds for all pixels. A prior makes a correlated field, of the mean
         and standard deviation of the prior. Without it brightness is equal at all frequencies.
+    envelope : angle or log-normal prior, optional
+        For "correlated-field" alone: FWHM of a circular Gaussian about the middle of the image that
+        multiplies the brightness of the prior, so that flux far out is improbable.
     single_dish : SingleDish, optional
         A map of the same sky by a single dish, to which the image is fitted, too.
     """
@@ -61,6 +64,7 @@ class ImagePrior:
     regularisation: str = "starlet"
     stokes: str = "I"
     spectral_index: Entry = None
+    envelope: QuantityLike = None
     single_dish: Entry = None
 
     def __post_init__(self) -> None:
@@ -99,9 +103,11 @@ class ImagePrior:
             object.__setattr__(
                 self, "spectral_index", read_entry("spectral_index", _exponents, self.spectral_index)
             )
+        self._read_envelope()
         for key, is_default in (
             ("stokes", not self.is_polarised),
             ("spectral_index", self.spectral_index is None),
+            ("envelope", self.envelope is None),
         ):
             if not is_default and self.prior != "correlated-field":
                 raise ModelError(
@@ -116,6 +122,17 @@ class ImagePrior:
         if not isinstance(value, Fixed | Prior) or (isinstance(value, Fixed) and not value.value > 0.0):
             raise ModelError(f"flux: expected a flux above 0, or a prior, found {short_repr(self.flux)}")
         object.__setattr__(self, "flux", value)
+
+    def _read_envelope(self) -> None:
+        if self.envelope is None:
+            return
+        value = read_entry("envelope", quantity, self.envelope, ANGLE)
+        if not isinstance(value, LogNormal) and not (isinstance(value, Fixed) and value.value > 0.0):
+            raise ModelError(
+                "envelope: expected an angle above 0, or a log-normal prior, found "
+                f"{short_repr(self.envelope)}"
+            )
+        object.__setattr__(self, "envelope", value)
 
     @property
     def is_sampled(self) -> bool:

@@ -345,7 +345,7 @@ class TestClosures:
         assert found == pytest.approx(0.5 * chi2 * (s**-2 - 1.0) + n * np.log(s), rel=1e-9)
 
     def test_data_without_the_best_gains_have_the_chi2_of_closures(self, double: biro.Observation) -> None:
-        from biro.image_posterior.sampling.closure_fit import centred, closure_model, without_gains
+        from biro.image_posterior.sampling.closure_fit import closure_model, without_gains
 
         (part,) = double.partitions
         cell = 30.0 * ARCSEC
@@ -359,16 +359,13 @@ class TestClosures:
         image[N // 2 + 3, N // 2 - 3], image[N // 2 - 2, N // 2 + 1] = 6.0, 2.0
         prior = SimpleNamespace(n=1, is_hyper=np.zeros(1, bool), image=lambda xi: image, lines=())
         model = closure_model(problem, prior, 8.0)
-        calibrated, noise, n_free, facts = without_gains(problem, model, np.zeros(1))
+        calibrated, noise, n_free, facts = without_gains(problem, model, np.zeros(1), image)
         of_closures = facts["closures"]["chi2_phase"] + facts["closures"]["chi2_amplitude"]
         expected, n = explicit(part, operator.predict(image[None])[0], 0.0)
         # Modes that change data by less than 0.01 of the noise are left out.
         assert of_closures == pytest.approx(expected, rel=1e-5)
         assert 2 * sum(calibrated.n_data) - n_free == n
         assert noise == 1.0
-        middle = centred(image)
-        assert middle.sum() == image.sum()
-        assert np.argwhere(middle == 6.0).tolist() == [[N // 2 + 1, N // 2 - 1]]
 
 
 @pytest.mark.parametrize(

@@ -414,7 +414,7 @@ def test_leakages_count_where_geovi_has_converged(method: str, converged: bool, 
     from biro.image_posterior.sampling.variational import Draws
 
     prior = SimpleNamespace(prior="correlated-field", is_polarised=True)
-    problem: Any = SimpleNamespace(prior=prior, sky=SimpleNamespace(gains=()))
+    problem: Any = SimpleNamespace(prior=prior, sky=SimpleNamespace(gains=()), options={})
     draws = Draws(np.zeros(3), np.zeros((2, 3)), converged=converged)
     found = _remarks(problem, draws, method, has_leakages=True)
     assert any(line.startswith("LEAKAGES NOT CALIBRATED") for line in found) == is_marked

@@ -273,6 +273,7 @@ class TestChains:
         posterior: Any = SimpleNamespace(
             n=prior.n, n_data=1, is_hyper=prior.is_hyper, log_scale=prior.log_scale,
             likelihood=lambda: nothing, quantities=lambda xi: {"numbers": xi},
+            circles=np.zeros(0, int),
         )  # fmt: skip
         settings = Settings(method="hmc", n_samples=640, n_steps=400)
         draws = sample_chains(posterior, np.zeros(prior.n), settings)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from biro.image_posterior.results.profile import Profile
+    from biro.image_posterior.results.ring import Ring
 
 Array = NDArray[np.float64]
 FILE = "image.npz"
@@ -121,6 +122,25 @@ class ImagePosterior(ImageSamples, Printed):
 
         shape = parse_region(line) if isinstance(line, str) else line
         return profile_of(self.samples[:, 0], self.field, shape, is_map=self.is_map, remarks=self.remarks)
+
+    def ring(self, resolution: float = 0.0) -> Ring:
+        """The ring of the image: diameter, width and depth with errors, of Stokes I.
+
+        Parameters
+        ----------
+        resolution : float, rad, optional
+            FWHM of the Gaussian with which the samples are convolved first; 0 for none.
+
+        Raises
+        ------
+        InputError
+            A resolution below 0.
+        """
+        from biro.image_posterior.results.ring import ring_of
+
+        if not resolution >= 0.0:
+            raise InputError(f"resolution: an angle from 0 on, in rad, found {resolution!r}")
+        return ring_of(self.samples[:, 0], self.field, resolution, is_map=self.is_map)
 
     def plot(self) -> Figure:
         """The image with its significance, its standard deviation if there are samples, and the residual."""

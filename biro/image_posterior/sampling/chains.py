@@ -22,6 +22,7 @@ from blackjax.diagnostics import effective_sample_size, potential_scale_reductio
 from numpy.typing import NDArray
 
 from biro.files.atomic import atomic_path
+from biro.image_posterior.sampling.checkpoint import read_checkpoint
 from biro.image_posterior.sampling.moves import (
     Frame,
     Frames,
@@ -34,7 +35,7 @@ from biro.image_posterior.sampling.moves import (
     spread,
     steps,
 )
-from biro.image_posterior.sampling.variational import Draws, Posterior, Settings, read_checkpoint
+from biro.image_posterior.sampling.variational import Draws, Posterior, Settings
 
 Array = NDArray[np.float64]
 N_CHAIN = 8
@@ -60,6 +61,10 @@ class ChainPosterior(Posterior, Protocol):
     @property
     def log_scale(self) -> LogScale | None:
         """ln of what multiplies each number in the image, a function of the state; None: no spectrum."""
+
+    @property
+    def circles(self) -> NDArray[np.int64]:
+        """Places of numbers to which 2 may be added: phases in units of half a turn."""
 
     def quantities(self, xi: Any) -> dict[str, Any]:
         """What must agree among chains: arrays (n_quantity,) by name, of a state."""
@@ -280,7 +285,7 @@ class ChainRun:
         looked = [one for one in self.blocks if one.slowest]
         last = looked[-1] if looked else Block(0, 0, 0.0, 0.0, 0, 0.0)
         return ChainDraws(
-            states.mean(axis=0), taken, converged=self.is_converged, blocks=self.blocks,
+            _mean_of(states, self.posterior.circles), taken, converged=self.is_converged, blocks=self.blocks,
             r_hat=last.r_hat, effective=last.effective,
         )  # fmt: skip
 
@@ -308,6 +313,13 @@ class ChainRun:
         for states in found["kept"]:
             self._keep(np.asarray(states, np.float64))
         self.blocks = [Block(**one) for one in json.loads(str(found["blocks"]))]
+
+
+def _mean_of(states: Array, circles: NDArray[np.int64]) -> Array:
+    """The mean of states (n_state, n), of phases (half turns) that on the circle: turns do not count."""
+    mean = states.mean(axis=0)
+    mean[circles] = np.angle(np.exp(1j * np.pi * states[:, circles]).mean(axis=0)) / np.pi
+    return np.asarray(mean)
 
 
 @partial(jax.jit)

@@ -14,6 +14,7 @@ from biro.image_posterior.problem import ImageProblem
 from biro.image_posterior.sampling.closure_model import ClosureModel
 from biro.image_posterior.sampling.compact import with_modes
 from biro.image_posterior.sampling.component_model import ComponentModel
+from biro.image_posterior.sampling.envelope import envelope_line, envelope_of
 from biro.image_posterior.sampling.jax_operator import UsedData
 from biro.image_posterior.sampling.noise_model import NoiseModel
 from biro.image_posterior.sampling.sky_priors import SkyPrior
@@ -36,22 +37,6 @@ def with_any_gains(problem: ImageProblem) -> ImageProblem:
     return replace(problem, sky=replace(problem.sky, gain=_ANY_GAIN), closures=False)
 
 
-def is_adrift(problem: ImageProblem) -> bool:
-    """Whether nothing but a convention fixes the position: closures alone, no component and no beam."""
-    sky = problem.sky
-    return problem.closures and not sky.sources and not sky.images and sky.beam is None
-
-
-def centred(image: Array) -> Array:
-    """The image moved by whole pixels, so that its centroid is at the middle, float64 (N, N)."""
-    axis = np.arange(len(image)) - len(image) // 2
-    total = image.sum()
-    if not total > 0.0:
-        return image
-    y, x = (float(image.sum(axis=1 - k) @ axis / total) for k in range(2))
-    return np.roll(image, (-round(y), -round(x)), (0, 1))
-
-
 def closure_model(problem: ImageProblem, prior: SkyPrior, flux: float) -> VisibilityModel:
     """The model of the closures of a problem, whose images have about this flux (Jy)."""
     noise, used = problem.sky.noise, UsedData(problem.operator.weights)
@@ -70,23 +55,41 @@ def closure_model(problem: ImageProblem, prior: SkyPrior, flux: float) -> Visibi
         fixed=None if problem.free else problem.components,
         components=ComponentModel(problem.free, used) if problem.free else None,
         closures=closures,
-        is_adrift=is_adrift(problem),
+        is_adrift=problem.is_adrift,
     )
 
 
 def closure_remark(problem: ImageProblem) -> str:
     """The line on what closures do not determine."""
-    fixed = f"{_FLUX}, and {_CENTRE}" if is_adrift(problem) else f"{_FLUX}, unless a component is bright"
+    fixed = f"{_FLUX}, and {_CENTRE}" if problem.is_adrift else f"{_FLUX}, unless a component is bright"
     return (
         f"CLOSURES ALONE: the data determine neither the flux nor the position of the whole sky; {fixed}. "
-        "Regions and fluxes are relative to that"
+        f"Regions and fluxes are relative to that{_extent(problem)}"
     )
 
 
+def _extent(problem: ImageProblem) -> str:
+    """What the prior states of the extent of the source."""
+    envelope = envelope_of(problem)
+    if envelope is None:
+        return ""
+    line = envelope_line(envelope, problem.operator.field.cell)
+    return f". The prior makes flux far out improbable ({line}); compare with another envelope"
+
+
 def without_gains(
-    problem: ImageProblem, model: VisibilityModel, mean: Array
+    problem: ImageProblem, model: VisibilityModel, mean: Array, image: Array
 ) -> tuple[ImageOperator, float, int, dict[str, JsonValue]]:
-    """Data of the visibilities that closures are made of, without the gains that fit a state best.
+    """Data of the visibilities that closures are made of, without the gains that fit an image best.
+
+    Parameters
+    ----------
+    problem : ImageProblem
+    model : VisibilityModel
+    mean : float64 (n,)
+        State with the components and the noise.
+    image : float64 (N, N), Jy/pixel
+        Such as the mean of the samples; the image of a mean state may fit worse than every sample.
 
     Returns
     -------
@@ -101,7 +104,9 @@ def without_gains(
     """
     closures = model.closures
     assert closures is not None
-    whole = model.used.put(_complex(np.asarray(model.predicted(jnp.asarray(mean)))))
+    state = jnp.asarray(mean)
+    vis = model.predicted(state) + model.predict(jnp.asarray(image) - model.image(state))
+    whole = model.used.put(_complex(np.asarray(vis)))
     data, weights = [], []
     for part, own, vis, beside in zip(
         problem.observation.partitions, closures.closures, whole, problem.components, strict=True

@@ -106,7 +106,7 @@ class CompactModel(VisibilityModel):
     @property
     def is_quick(self) -> bool:
         """Whether chains end within minutes: of an image alone, by the multiplications of a gradient."""
-        if self.gains is not None or self.components is not None or self.closures is not None:
+        if self.gains is not None or self.components is not None:
             return False
         of_data = 0 if self._is_projected else self._basis.size
         return bool(self._response.size + of_data < _QUICK)
@@ -123,6 +123,12 @@ class CompactModel(VisibilityModel):
     def _by_modes(self, image: Any) -> Any:
         modes = self._response @ image.ravel()
         return (self._basis @ modes).reshape(2, -1) / self._root_weight
+
+    @property
+    def circles(self) -> NDArray[np.int64]:
+        """Numbers to which 2 may be added."""
+        nothing = np.zeros(0, np.int64)
+        return nothing if self.gains is None else self.at.gains.start + self.gains.circles
 
     @property
     def log_scale(self) -> Any:

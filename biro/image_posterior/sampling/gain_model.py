@@ -52,6 +52,8 @@ class GainModel:
         Parameters of the gains, in the order of their coordinates.
     lines : list of str
         Which antennas are references.
+    circles : int64 (n_circle,)
+        Numbers of phases that are uniform over the circle: 2 more are the same gain.
 
     Raises
     ------
@@ -84,6 +86,8 @@ class GainModel:
             )
         self.n, self.names, self.lines = len(gains.names), gains.names, bound.gain_lines
         self._middle, self._spread = gains.middle, _spread(gains)
+        is_alone = np.ones(self.n, bool) if self._spread.ndim == 1 else (self._spread != 0.0).sum(axis=0) == 1
+        self.circles = np.flatnonzero(gains.is_circle & is_alone)
         self._terms = _all_terms(gains.each, observation.partitions, used)
 
     def coordinates(self, xi: Any) -> Any:

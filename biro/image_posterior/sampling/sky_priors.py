@@ -6,7 +6,7 @@ Nothing else of a prior is needed by variational inference: the posterior is tha
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -86,6 +86,21 @@ class FieldNumbers:
     flexibility: tuple[float, float] | None = (0.5, 0.3)
 
 
+class Envelope(NamedTuple):
+    """A circular Gaussian about the middle of the image, exp(-4 ln 2 r^2 / w^2) with w = fwhm e^(sd xi)."""
+
+    fwhm: float
+    """Pixels."""
+    sd: float = 0.0
+    """Of ln w; 0: w is known."""
+
+    def log(self, size: int, xi: Any) -> Any:
+        """ln of it, (size, size)."""
+        axis = np.arange(size) - size // 2
+        width = self.fwhm * jnp.exp(self.sd * xi)
+        return -4.0 * np.log(2.0) * (axis**2 + axis[:, None] ** 2) / width**2
+
+
 def field_maker(size: int, numbers: FieldNumbers, offset: Any) -> Any:
     """The maker of nifty of a correlated field of size x size pixels.
 
@@ -110,11 +125,12 @@ def field_maker(size: int, numbers: FieldNumbers, offset: Any) -> Any:
 
 
 class CorrelatedField:
-    """Log-normal field of a total flux: I = F exp(s) / sum of exp(s), F = F0 exp(sd xi).
+    """Log-normal field of a total flux: I = F E exp(s) / sum of E exp(s), F = F0 exp(sd xi).
 
     s is a Gaussian field with the power spectrum P(k), a power law with departures in ln k. Its sd, slope
     and departures are fitted (Arras et al. 2022, Nature Astronomy 6, 259). The field is periodic: structure
-    at one edge of the image is correlated with the opposite one.
+    at one edge of the image is correlated with the opposite one. E is 1, or an envelope that makes brightness
+    less probable away from the middle.
 
     Parameters
     ----------
@@ -125,6 +141,7 @@ class CorrelatedField:
     flux_sd : float
         Of ln F.
     numbers : FieldNumbers
+    envelope : Envelope, optional
 
     Attributes
     ----------
@@ -135,16 +152,24 @@ class CorrelatedField:
     """
 
     def __init__(
-        self, size: int, flux: float, flux_sd: float = FLUX_SD, numbers: FieldNumbers | None = None
+        self,
+        size: int,
+        flux: float,
+        flux_sd: float = FLUX_SD,
+        numbers: FieldNumbers | None = None,
+        envelope: Envelope | None = None,
     ) -> None:
         numbers = numbers or FieldNumbers()
         maker = field_maker(size, numbers, lambda _: 1.0)  # the flux has its own number
         self._field = maker.finalize()
         zeros = {key: jnp.zeros(item.shape) for key, item in self._field.domain.items()}
         flat, self._unravel = ravel_pytree(zeros)
-        self.n = flat.size + 1
+        self._size, self._envelope, is_wide = size, envelope, envelope is not None and envelope.sd > 0.0
+        # The flux, the field, and the width of the envelope where it is fitted.
+        self._of_field, self.n = slice(1, flat.size + 1), flat.size + 1 + is_wide
         moves = {k: jnp.full(v.shape, float(k == "xi")) for k, v in self._field.domain.items()}
-        self.is_hyper = np.append(False, np.asarray(ravel_pytree(moves)[0]) == 0.0)
+        self.is_hyper = np.zeros(self.n, bool)
+        self.is_hyper[self._of_field] = np.asarray(ravel_pytree(moves)[0]) == 0.0
         self._log_flux, self._flux_sd = float(np.log(flux)), flux_sd
         self.wavenumbers = np.asarray(self._field.target_grids[0].harmonic_grid.mode_lengths)[1:]
         self._amplitude = maker.amplitude
@@ -163,37 +188,44 @@ class CorrelatedField:
         return self.image(xi)[None]
 
     def log_shape(self, xi: Any) -> Any:
-        """s, (N, N)."""
-        return self._field(self._unravel(xi[1:]))
+        """ln E + s, (N, N)."""
+        return self._field(self._unravel(xi[self._of_field])) + self._log_envelope(xi)
+
+    def _log_envelope(self, xi: Any) -> Any:
+        if self._envelope is None:
+            return 0.0
+        return self._envelope.log(self._size, xi[-1] if self._envelope.sd else 0.0)
 
     def normalised(self, xi: Any, log_shape: Any) -> Any:
-        """F exp(s) / sum of exp(s) for a given s, (N, N), Jy/pixel."""
+        """F exp(s) / sum of exp(s) for a given s, with ln E in it, (N, N), Jy/pixel."""
         shape = jnp.exp(log_shape - log_shape.max())
         return jnp.exp(self._log_flux + self._flux_sd * xi[0]) * shape / shape.sum()
 
     def spectrum(self, xi: Any) -> Any:
         """Power of ln I at `wavenumbers`."""
-        return self._amplitude(self._unravel(xi[1:]))[1:] ** 2
+        return self._amplitude(self._unravel(xi[self._of_field]))[1:] ** 2
 
     def log_scale(self, xi: Any) -> Any:
         """ln of what each number is multiplied by in ln I, (n,): the amplitude of its mode; 0 of others."""
         place = self._field.target_grids[0].harmonic_grid.power_distributor
-        numbers = self._unravel(xi[1:])
+        numbers = self._unravel(xi[self._of_field])
         scales = {key: jnp.zeros_like(value) for key, value in numbers.items()}
         scales["xi"] = jnp.log(self._amplitude(numbers))[place]
-        return jnp.append(0.0, ravel_pytree(scales)[0])
+        return jnp.zeros(self.n).at[self._of_field].set(ravel_pytree(scales)[0])
 
     def numbers(self, image: Array) -> Array:
-        """Numbers (n,) of an image near this one; the spectrum is that of the middle of its prior."""
-        field = np.log(np.maximum(image, _FAINT * image.max()))
-        middle = self._unravel(jnp.zeros(self.n - 1))
+        """Numbers (n,) of an image near this one; the rest is that of the middle of the prior."""
+        made = np.zeros(self.n)
+        field = np.log(np.maximum(image, _FAINT * image.max())) - np.asarray(self._log_envelope(made))
+        middle = self._unravel(jnp.zeros(made[self._of_field].size))
         place = self._field.target_grids[0].harmonic_grid.power_distributor
         power = np.asarray(jax.jit(self._amplitude)(middle))[place]
         # The Hartley transform is its own inverse, but for the number of pixels.
         modes = np.asarray(hartley(jnp.asarray(field - field.mean()))) / field.size
         found = {**middle, "xi": jnp.asarray(np.clip(modes / power, -_LARGEST, _LARGEST))}
         flux = (np.log(image.sum()) - self._log_flux) / self._flux_sd
-        return np.append(np.clip(flux, -_LARGEST, _LARGEST), np.asarray(ravel_pytree(found)[0]))
+        made[0], made[self._of_field] = np.clip(flux, -_LARGEST, _LARGEST), ravel_pytree(found)[0]
+        return made
 
 
 class Pixels:

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from biro.errors import InputError
 from biro.files.atomic import atomic_path
-from biro.files.npz import read_npz
+from biro.image_posterior.sampling.checkpoint import read_checkpoint
 from biro.image_posterior.sampling.elbo import Elbo, elbo_of
 from biro.image_posterior.sampling.gradients import conjugate_gradients
 
@@ -417,29 +417,3 @@ class _State:
         self.draws.converged, self._close = bool(kept["converged"]), int(kept["close"])
         self.draws.iterations = [Iteration(int(row[0]), *map(float, row[1:])) for row in rows]
         self.number = len(rows)
-
-
-def read_checkpoint(path: Path, digest: str, options: str) -> dict[str, NDArray[Any]]:
-    """The arrays of a run that goes on.
-
-    Parameters
-    ----------
-    path : Path
-    digest : str
-        Of data, model and options.
-    options : str
-        Those that the digest is of, in words.
-
-    Raises
-    ------
-    InputError
-        It is of other data, another model or other options.
-    DataError
-        It is broken.
-    """
-    kept = read_npz(path, "a fit of an image that goes on")
-    if "digest" not in kept or str(kept["digest"]) != digest:
-        raise InputError(
-            f"{path}: is of other data, another model, {options}; remove it or choose another folder"
-        )
-    return kept
