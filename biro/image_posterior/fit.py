@@ -15,6 +15,7 @@ from biro.choices import Gains
 from biro.display.arguments import OBSERVATION, SKY, takes
 from biro.display.progress import showing
 from biro.errors import InputError
+from biro.image_posterior.frames import FramesOperator
 from biro.image_posterior.make_problem import image_problem
 from biro.image_posterior.maps.map_checkpoint import NAME
 from biro.image_posterior.operator import source_outside
@@ -263,6 +264,9 @@ def _result(problem: ImageProblem, fitted: FittedImage) -> ImagePosterior:
     low = min(float((part.chan_freq - 0.5 * part.chan_width).min()) for part in parts)
     high = max(float((part.chan_freq + 0.5 * part.chan_width).max()) for part in parts)
     seen = operator.sensitivity
+    more = {} if seen is None else {"sensitivity": seen}
+    if isinstance(operator, FramesOperator):
+        more["frame_chi2"] = operator.chi2_of_frames(model) / noise**2
     about = {
         "freq": freq,
         "bandwidth": high - low,
@@ -287,7 +291,7 @@ def _result(problem: ImageProblem, fitted: FittedImage) -> ImagePosterior:
         about=about,
         remarks=(*remarks, *operator.field.remarks),
         facts={"seed": problem.seed, **fitted.facts},
-        arrays={**fitted.arrays, **({} if seen is None else {"sensitivity": seen})},
+        arrays={**fitted.arrays, **more},
     )
 
 

@@ -161,6 +161,11 @@ class ImageOperator:
         return "cuda" if any(gridder.backend == "cuda" for gridder in self._gridders) else "cpu"
 
     @property
+    def plane_axis(self) -> tuple[int, ...]:
+        """Length of the axis of planes in front of images; none where there is one plane."""
+        return () if self.freq is None else (len(self.freq),)
+
+    @property
     def n_data(self) -> list[int]:
         """Complex samples with a weight, of each partition."""
         return [int(np.count_nonzero(weight)) for weight in self.weights]
@@ -286,17 +291,17 @@ class ImageOperator:
     def dirty(self, vis: Sequence[Vis], *, n_stokes: int = 1) -> Array:
         """The dirty image of visibilities with natural weights, such as residuals, Jy/beam.
 
-        It is of all frequencies together, float64 (n_stokes, N, N).
+        It is of all planes together, float64 (n_stokes, N, N).
         """
         found = self.adjoint(vis, n_stokes=n_stokes, weighted=True) / self.weight_sum
-        return found if self.freq is None else np.asarray(found.sum(axis=0))
+        return np.asarray(found.sum(axis=0)) if self.plane_axis else found
 
     def _planes(self, images: ArrayLike) -> Array:
         given = np.asarray(images, np.float64)
-        n, n_freq = self.field.size, 1 if self.freq is None else len(self.freq)
-        planes = given[None] if self.freq is None and given.ndim == 3 else given
-        if planes.ndim != 4 or planes.shape[0] != n_freq or planes.shape[2:] != (n, n):
-            wanted = f"(n_stokes, {n}, {n})" if self.freq is None else f"({n_freq}, n_stokes, {n}, {n})"
+        n, axis = self.field.size, self.plane_axis
+        planes = given if axis or given.ndim != 3 else given[None]
+        if planes.ndim != 4 or planes.shape[0] != (*axis, 1)[0] or planes.shape[2:] != (n, n):
+            wanted = f"({''.join(f'{length}, ' for length in axis)}n_stokes, {n}, {n})"
             raise InputError(f"images must have shape {wanted}, got {given.shape}")
         if planes.shape[1] == 3:
             return np.concatenate([planes, np.zeros_like(planes[:, :1])], axis=1)

@@ -63,6 +63,8 @@ def fitted_image(
 
     from biro.image_posterior.sampling.chains import ChainDraws
     from biro.image_posterior.sampling.convolved_model import ConvolvedModel
+    from biro.image_posterior.sampling.movie_prior import MovieField
+    from biro.image_posterior.sampling.movie_result import movie_of
     from biro.image_posterior.sampling.plane_priors import SpectralField
     from biro.image_posterior.sampling.planes_model import PlanesModel, PolarisedModel
 
@@ -108,11 +110,17 @@ def fitted_image(
         operator, noise, n_free, of_closures = without_gains(problem, model, draws.mean)
         facts |= of_closures
         remarks += (closure_remark(problem),)
-        centre = np.asarray(model.image(jnp.asarray(draws.mean)))[None]
+        centre = model.operand(draws.mean)
     else:
         operator, noise = _with_noise(problem, model, draws.mean)
     if isinstance(model, PlanesModel):
         centre = np.asarray(jax.lax.map(model.image, states)).mean(axis=0)
+    if isinstance(model.prior, MovieField):
+        of_frames = movie_of(problem, model, states)
+        arrays |= of_frames.arrays
+        facts |= of_frames.facts
+        remarks += of_frames.remarks
+        centre = of_frames.mean if centre is None else centre
     if isinstance(model, PolarisedModel) and not model.antennas.changes_nothing:
         centre = model.centre(draws.mean)
         observation = problem.observation
@@ -128,15 +136,14 @@ def fitted_image(
     elif model.gains is not None:
         operator = _calibrated(problem, model, draws.mean, operator)
         # Gains of the mean state go with its image: with free amplitudes the mean image has another flux.
-        centre = np.asarray(model.image(jnp.asarray(draws.mean)))
-        centre = centre if isinstance(model, PlanesModel) else centre[None]
+        centre = model.operand(draws.mean)
         n_free = _n_free(states[:, model.at.gains])
         arrays["gain_coordinates"] = np.asarray(
             jax.vmap(lambda xi: model.gains.coordinates(xi[model.at.gains]))(states)
         )
         facts["gains"] = list(model.gains.names)
     if model.components is not None:
-        centre = np.asarray(model.image(jnp.asarray(draws.mean)))[None]
+        centre = model.operand(draws.mean)
         n_free += model.components.n
         theta = np.asarray(jax.vmap(lambda xi: model.components.theta(xi[model.at.components]))(states))
         arrays["parameters"] = theta

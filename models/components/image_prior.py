@@ -11,7 +11,7 @@ from biro.models.errors import ModelError
 from biro.models.quantities.parameter import Fixed, QuantityLike, quantity, read_entry, series
 from biro.models.quantities.prior import Normal, Prior
 from biro.models.quantities.strict import Entry, did_you_mean, short_repr, strict
-from biro.models.quantities.units import ANGLE, FLUX, NUMBER
+from biro.models.quantities.units import ANGLE, FLUX, NUMBER, TIME
 
 STOKES = ("I", "IQU", "IQUV")
 """Stokes parameters that an image may have."""
@@ -45,6 +45,11 @@ class ImagePrior:
         For "correlated-field" alone: a0, a1, ... of I(nu) = I(nu0) (nu/nu0)^(a0 + a1 ln(nu/nu0) + ...), all
         Stokes parameters alike. A number holds for all pixels. A prior makes a correlated field, of the mean
         and standard deviation of the prior. Without it brightness is equal at all frequencies.
+    frames : int, optional
+        For "correlated-field" of Stokes I without a spectrum: number of equal parts of the time, each with an
+        image of its own. Without it the image is constant.
+    frame : time, optional
+        Length of a frame in place of their number.
     """
 
     label: ClassVar[str] = "image"
@@ -58,6 +63,8 @@ class ImagePrior:
     regularisation: str = "starlet"
     stokes: str = "I"
     spectral_index: Entry = None
+    frames: Entry = None
+    frame: QuantityLike = None
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -84,6 +91,7 @@ class ImagePrior:
         if None not in (self.size, self.field, self.cell):
             raise ModelError("size, field, cell: two of them determine the third; leave one out")
         self._read_flux()
+        self._read_frames()
         if self.stokes not in STOKES:
             raise ModelError(
                 f"stokes: one of {', '.join(STOKES)}, found {short_repr(self.stokes)}"
@@ -96,6 +104,8 @@ class ImagePrior:
         for key, is_default in (
             ("stokes", not self.is_polarised),
             ("spectral_index", self.spectral_index is None),
+            ("frames", self.frames is None),
+            ("frame", self.frame is None),
         ):
             if not is_default and self.prior != "correlated-field":
                 raise ModelError(
@@ -110,6 +120,33 @@ class ImagePrior:
         if not isinstance(value, Fixed | Prior) or (isinstance(value, Fixed) and not value.value > 0.0):
             raise ModelError(f"flux: expected a flux above 0, or a prior, found {short_repr(self.flux)}")
         object.__setattr__(self, "flux", value)
+
+    def _read_frames(self) -> None:
+        """Check the number or the length of frames.
+
+        Raises
+        ------
+        ModelError
+            Neither is one, both are given, or the image has polarisation or a spectrum.
+        """
+        if self.frames is not None and (
+            isinstance(self.frames, bool) or not isinstance(self.frames, int) or self.frames < 1
+        ):
+            raise ModelError(f"frames: an integer from 1 on, found {short_repr(self.frames)}")
+        if self.frame is not None:
+            value = read_entry("frame", quantity, self.frame, TIME)
+            if not isinstance(value, Fixed) or not value.value > 0.0:
+                raise ModelError(f"frame: expected a time above 0, found {short_repr(self.frame)}")
+            object.__setattr__(self, "frame", value)
+        if self.frames is not None and self.frame is not None:
+            raise ModelError("frames, frame: one determines the other; leave one out")
+        if self.has_frames and (self.is_polarised or self.spectral_index is not None):
+            raise ModelError("frames need Stokes I without a spectrum; leave stokes and spectral_index out")
+
+    @property
+    def has_frames(self) -> bool:
+        """Whether the image may change in time."""
+        return self.frames is not None or self.frame is not None
 
     @property
     def is_sampled(self) -> bool:

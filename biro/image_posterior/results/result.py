@@ -15,19 +15,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from biro.display.formatting import FLUXES, Printed, angle_text, sexagesimal, unit_for
+from biro.display.formatting import FLUXES, Printed, sexagesimal, unit_for
 from biro.errors import InputError
 from biro.files.atomic import write_atomic, write_figure
 from biro.files.json_value import JsonValue
 from biro.files.npz import read_npz, reading
 from biro.image_posterior.field import ImageField
 from biro.image_posterior.primary_beam import LITTLE
+from biro.image_posterior.results.movie import Movie, movie_lines, movie_of_image
+from biro.image_posterior.results.movie_files import write_movie
 from biro.image_posterior.results.parameter_facts import beside_lines, parameter_draws
-from biro.image_posterior.results.plane_files import write_planes
+from biro.image_posterior.results.plane_files import at_log_frequencies, write_planes
 from biro.image_posterior.results.polarisation import Polarisation, plane_lines, polarisation_of
 from biro.image_posterior.results.products import write_spectrum
 from biro.image_posterior.results.region import Region, RegionFlux, parse_region
-from biro.image_posterior.results.restoring import convolved_with
+from biro.image_posterior.results.restoring import convolved_with, residual_lines
 from biro.imaging.psf import RestoringBeam
 from biro.models import ImageModel
 
@@ -154,10 +156,20 @@ class ImagePosterior(Printed):
         if not self.has_spectrum:
             raise InputError(f"image {self.name!r} has no spectrum; fit it with spectral_index")
         log_freq = np.log(np.asarray(freq, np.float64) / self.about["freq"])
-        coefficients = self.arrays["spectral_index"]
-        powers = log_freq[:, None] ** np.arange(1, coefficients.shape[1] + 1)
-        factor = np.exp(np.einsum("fk,skyx->sfyx", powers, coefficients))
-        return np.asarray(self.samples[:, None] * factor[:, :, None])
+        return at_log_frequencies(self.samples, self.arrays["spectral_index"], log_freq)
+
+    @cached_property
+    def movie(self) -> Movie:
+        """Images of all frames, and their light curves.
+
+        Raises
+        ------
+        InputError
+            The image is constant.
+        """
+        if "frames" not in self.arrays:
+            raise InputError(f"image {self.name!r} is constant; fit it with frames = 4, or another number")
+        return movie_of_image(self)
 
     @property
     def reduced_chi2(self) -> tuple[float, ...]:
@@ -241,25 +253,15 @@ class ImagePosterior(Printed):
             f"{self.name}: {self.field} at {ra_dec}; prior {self.prior}, {kind}",
             f"  flux          {unit.text(flux.flux, 4)}{error} {unit.name}",
             *plane_lines(self.samples, self.facts.get("leakage")),
+            *movie_lines(self),
             f"  chi2/2N       {self.total_chi2:.4g} of {sum(self.n_data)} visibilities{self._noise_text()}",
         ]
         if len(self.chi2) > 1:
             pairs = zip(self.labels, self.reduced_chi2, self.n_data, strict=True)
             width = max(len(label) for label in self.labels) + 2
             lines += [f"    {label:<{width}}{value:.4g} of {n}" for label, value, n in pairs]
-        plane = self.residual[0]
-        unit = unit_for([float(np.abs(plane).max())], FLUXES)
-        lines.append(
-            f"  residual      rms {unit.text(float(plane.std()), 3)}, largest "
-            f"{unit.text(float(np.abs(plane).max()), 3)} {unit.name}/beam"
-        )
-        if self.beam is not None:
-            lines.append(
-                f"  beam          {angle_text(self.beam.major)} x {angle_text(self.beam.minor)}, "
-                f"PA {np.rad2deg(self.beam.pa):.4g} deg"
-            )
-        lines += [f"  {line}" for line in beside_lines(self.facts)]
-        return "\n".join([*lines, *(f"  {line}" for line in self.field.chosen)])
+        more = [*residual_lines(self.residual[0], self.beam), *beside_lines(self.facts), *self.field.chosen]
+        return "\n".join([*lines, *(f"  {line}" for line in more)])
 
     def __repr__(self) -> str:
         return f"<ImagePosterior {self.name}: {self.field}, prior {self.prior}; print() shows more>"
@@ -323,7 +325,7 @@ class ImagePosterior(Printed):
             restored.fits (with a beam) and residual.fits in Jy/beam; the power spectrum of ln I, where the
             prior has one, as power_spectrum.csv and .png; image.png, summary.txt and image.npz. A polarised
             image has pol_fraction.fits and evpa.fits besides, one with a spectrum spectral_index.fits and
-            cube.fits; each has its error in a file _sd.fits.
+            cube.fits; each has its error in a file _sd.fits. One with frames has those of `write_movie`.
 
         Raises
         ------
@@ -335,6 +337,7 @@ class ImagePosterior(Printed):
             raise InputError(f"{folder}: has an image already; choose another directory or give --overwrite")
         folder.mkdir(parents=True, exist_ok=True)
         written = [*write_planes(self, folder), *write_spectrum(folder, self, pictures=pictures)]
+        written += write_movie(self, folder, pictures=pictures)
         write_atomic(folder / "summary.txt", f"{self}\n".encode())
         if pictures:
             write_figure(folder / "image.png", self.plot(), dpi=150)
