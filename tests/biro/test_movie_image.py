@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,12 +13,10 @@ import pytest
 import biro
 from biro.errors import InputError
 from biro.image_posterior.field import ImageField
-from biro.image_posterior.frames import FramesOperator, FrameTimes, choose_frames
+from biro.image_posterior.frames import FramesOperator, choose_frames
 from biro.image_posterior.operator import ImageOperator, with_data
-from biro.image_posterior.results.movie import LightCurve
-from biro.models import AiryBeam, GaussianSource, ImageModel, ImagePrior, ModelError, PointSource, SkyModel
-from biro.models.components.noise import Noise
-from biro.models.quantities.prior import LogNormal
+from biro.image_posterior.results.result import ImagePosterior, read_result
+from biro.models import AiryBeam, ImageModel, ImagePrior, ModelError, PointSource, SkyModel
 from biro.observation.stokes import PSEUDO_I, form_stokes
 from biro.simulation import Channels, Track
 from biro.simulation.prediction import predict
@@ -202,7 +198,8 @@ class TestPrior:
     """The field of three frames of 16 x 16 pixels, of 1 Jy."""
 
     @pytest.fixture(scope="class")
-    def field(self) -> Any:
+    @classmethod
+    def field(cls) -> Any:
         from biro.image_posterior.sampling.jax_room import double_precision
         from biro.image_posterior.sampling.movie_prior import MovieField
         from biro.image_posterior.sampling.sky_priors import CorrelatedField
@@ -231,13 +228,11 @@ class TestPrior:
         made = maker.finalize()
         xi = np.random.default_rng(1).normal(size=field.n)
         # s has a number of the flux, and then what nifty gives one field of space, by name.
-        single = {key: item for key, item in made.domain.items() if not key.startswith("time ") and key != "xi"}
-        shapes = {key: np.zeros(item.shape) for key, item in single.items()} | {"xi": np.zeros((N, N))}
-        _, unravel = ravel_pytree(shapes)
-        still, (sd, slope), modes = np.split(xi, [len(_) + 1, len(_) + 3])
+        shapes = {key: np.zeros(v.shape) for key, v in made.domain.items() if not key.startswith("time ")}
+        flat, unravel = ravel_pytree(shapes | {"xi": np.zeros((N, N))})
+        still, hyper, modes = np.split(xi, [len(flat) + 1, len(flat) + 3])
         given = unravel(still[1:])
-        names = dict(zip(field._names, (sd, slope), strict=True))
-        whole = {**given, **{f"time {key}": value for key, value in names.items()}}
+        whole = {**given, **{f"time {key}": v for key, v in zip(field._names, hyper, strict=True)}}
         whole["xi"] = np.concatenate([np.asarray(given["xi"])[None], modes.reshape(5, N, N)])
         log_image = np.asarray(made(whole))[:3]
         image = np.exp(log_image)
@@ -282,3 +277,160 @@ class TestPrior:
         # error of 1.1 %.
         assert sd == pytest.approx(0.3 / np.sqrt(5.0), rel=1e-9)
         np.testing.assert_allclose(mean.std(axis=0), sd, rtol=0.05)
+
+
+class LinearPrior:
+    """Gaussian pixels of mean 1, with exponential correlation in space and time: the posterior is known."""
+
+    lines = ()
+
+    def __init__(self, n_frame: int, n: int) -> None:
+        y, x = (a.ravel() for a in np.indices((n, n)))
+        apart = np.hypot(y[:, None] - y, x[:, None] - x)
+        frames = np.arange(n_frame)
+        of_time = np.exp(-np.abs(frames[:, None] - frames) / 2.0)
+        self.covariance = 0.25 * np.kron(of_time, np.exp(-apart / 3.0))
+        self.root, self.n = np.linalg.cholesky(self.covariance), len(self.covariance)
+        self.is_hyper, self._shape = np.zeros(self.n, bool), (n_frame, n, n)
+
+    def image(self, xi: Any) -> Any:
+        return 1.0 + (self.root @ xi).reshape(self._shape)
+
+    def spectrum(self, xi: Any) -> None:
+        return None
+
+
+def test_samples_of_a_linear_prior_are_those_of_a_wiener_filter(observation: biro.Observation) -> None:
+    from biro.image_posterior.sampling.variational import Settings, sample
+    from biro.image_posterior.sampling.visibility_model import VisibilityModel
+
+    rng, n, (part,) = np.random.default_rng(6), 8, observation.partitions
+    # The middle frame has no data, and follows from the others.
+    weight = np.where((part.time_index // 2 == 1)[:, None, None], 0.0, part.weight)
+    observation = replace(observation, partitions=(replace(part, weight=weight),))
+    times = choose_frames(observation, prior_of(frames=3))
+    assert times is not None
+    field = ImageField(n, CELL, part.phase_centre)
+    made = FramesOperator(observation, field, times, accuracy=1e-7, backend="cpu")
+    matrix = np.zeros((len(part.time), 3, n * n), complex)
+    matrix[np.arange(len(part.time)), part.time_index // 2] = explicit(observation, field)
+    used = weight[:, 0, 0] > 0.0
+    prior = LinearPrior(3, n)
+    truth = np.asarray(prior.image(rng.normal(size=prior.n))).ravel()
+    whole = matrix.reshape(len(matrix), -1)
+    vis = whole @ truth + NOISE * (rng.normal(size=len(whole)) + 1j * rng.normal(size=len(whole)))
+    rows, data = (np.concatenate([a[used].real, a[used].imag]) for a in (whole, vis))
+    gain = prior.covariance @ rows.T
+    gain = gain @ np.linalg.inv(rows @ gain + NOISE**2 * np.eye(len(rows)))
+    mean = 1.0 + gain @ (data - rows.sum(axis=1))
+    covariance = prior.covariance - gain @ rows @ prior.covariance
+    with_sky = with_data(made, [vis[:, None, None]], [np.where(weight > 0.0, NOISE**-2, 0.0)])
+    model = VisibilityModel(with_sky, prior)
+    settings = Settings(method="mgvi", n_samples=60, n_iterations=2, n_pairs=2, seed=3)
+    draws = sample(model, np.zeros(prior.n), settings)
+    images = np.array([prior.image(xi) for xi in draws.samples]).reshape(60, -1)
+    sd = np.sqrt(np.diag(covariance))
+    # The middle frame is less certain than the others: correlation 0.61 with each of them.
+    fluxes = np.sqrt(np.einsum("fifj->f", covariance.reshape(3, n * n, 3, n * n)))
+    assert fluxes[1] > 1.5 * fluxes[[0, 2]].max()
+    # Samples are pairs about the mean, which conjugate gradients find to a small part of the errors.
+    assert np.abs(images.mean(axis=0) - mean).max() < 0.1 * sd.max()
+    # 30 independent pairs of each of three fluxes: their sd is good to 1 / sqrt(60) = 13 %, three times that.
+    found = images.reshape(60, 3, -1).sum(axis=2).std(axis=0)
+    np.testing.assert_allclose(found, fluxes, rtol=0.4)
+
+
+class TestSignificance:
+    """Changes of samples about a mean change, in visibilities that a frame alone determines."""
+
+    @staticmethod
+    def found(operator: FramesOperator, strength: float, n_sample: int = 64) -> float:
+        from biro.image_posterior.sampling.movie_result import significance
+
+        rng = np.random.default_rng(8)
+        shape = (3, 1, N, N)
+        # Posterior of a flat prior in a few modes: m = truth + noise, samples have the noise again.
+        (root,) = [np.sqrt(weight) for weight in operator.weights]
+        modes = rng.normal(size=(12, *shape))
+        modes -= modes.mean(axis=1, keepdims=True)
+        rows = np.stack([(operator.predict(mode)[0] * root).ravel() for mode in modes])
+        seen = np.concatenate([rows.real, rows.imag], axis=1)
+        covariance = np.linalg.inv(seen @ seen.T)
+        draw = np.linalg.cholesky(covariance)
+        change = strength * np.sqrt(np.diag(covariance)) + draw @ rng.normal(size=12)
+        samples = change + rng.normal(size=(n_sample, 12)) @ draw.T
+        return significance(operator, 1.0 + np.tensordot(samples, modes, axes=1)[:, :, 0])
+
+    def test_it_is_small_for_a_constant_source(self, operator: FramesOperator) -> None:
+        # Of 12 modes z = (chi2 of 12 degrees - 12) / sqrt(24): within 3 but for a probability of 1 %.
+        assert abs(self.found(operator, 0.0)) < 3.0
+
+    def test_it_is_large_for_one_that_changes(self, operator: FramesOperator) -> None:
+        assert self.found(operator, 10.0) > 10.0
+
+
+@pytest.fixture
+def image(observation: biro.Observation, operator: FramesOperator) -> ImagePosterior:
+    """A result with three frames, whose flux falls from 3 to 1 Jy with errors of 0.1 Jy."""
+    rng = np.random.default_rng(9)
+    flux = np.array([3.0, 2.0, 1.0]) + 0.1 * rng.normal(size=(40, 3))
+    shape = np.exp(-0.5 * (operator.field.axis[:, None] ** 2 + operator.field.axis**2) / (3.0 * CELL) ** 2)
+    frames = flux[:, :, None, None] * shape / shape.sum()
+    times = operator.times
+    arrays = {"frames": frames, "frame_edges": times.edges, "frame_n_data": np.array([42, 0, 42])}
+    arrays["frame_chi2"] = np.array([84.0, 0.0, 168.0])
+    change = {"sd_in_time": {"mean": 0.5, "sd": 0.1}, "significance": 12.0}
+    about = dict.fromkeys(("freq_frame", "field", "telescope", "origin"), "x")
+    about |= {"freq": 1.4e9, "bandwidth": 1e6, "date": "2026-03-01T20:00:00"}
+    return ImagePosterior(
+        "x", "correlated-field", operator.field, frames.mean(axis=1)[:, None], False, ("a",), (168.0,), (84,),
+        1.0, np.zeros((1, N, N)), None, about, facts={"change": change}, arrays=arrays,
+    )  # fmt: skip
+
+
+class TestResult:
+    def test_light_curves_have_errors_and_chi2(self, image: ImagePosterior) -> None:
+        curve = image.movie.flux
+        # Means of 40 samples of sd 0.1.
+        np.testing.assert_allclose(curve.flux, [3.0, 2.0, 1.0], atol=4 * 0.1 / np.sqrt(40))
+        assert curve.error is not None
+        np.testing.assert_allclose(curve.error, 0.1, rtol=0.4)
+        np.testing.assert_allclose(curve.reduced_chi2, [1.0, np.nan, 2.0])
+        half = image.movie.region("image; box(4.5, 8.5, 8, 16, 0)")
+        # The first eight columns of a Gaussian of sd 3 pixels about the ninth.
+        columns = np.exp(-0.5 * (np.arange(-8, 8) / 3.0) ** 2)
+        np.testing.assert_allclose(half.flux / curve.flux, columns[:8].sum() / columns.sum(), rtol=1e-9)
+        text = str(image)
+        assert "sd in time    0.5 +- 0.1 of the mean of ln I; changes are 12 standard deviations" in text
+        assert "2026-03-01T20" in text
+        assert half.to_dict()["reduced_chi2"] == [1.0, None, 2.0]
+
+    def test_files_have_times_of_frames(self, image: ImagePosterior, tmp_path: Path) -> None:
+        from astropy.io import fits
+        from astropy.time import Time
+        from astropy.wcs import WCS
+        from PIL import Image
+
+        image.save(tmp_path / "run")
+        with fits.open(tmp_path / "run" / "frames.fits") as hdus:
+            header, cube = hdus[0].header, hdus[0].data
+        np.testing.assert_allclose(cube[:, 0, 0], image.movie.mean, rtol=1e-6)
+        # astropy reads the axis of time as the standard has it.
+        axis = WCS(header).sub([5])
+        found = axis.pixel_to_world(np.arange(3))
+        assert isinstance(found, Time)
+        # Times of MJD as float64 are good to a microsecond.
+        np.testing.assert_allclose(found.mjd, image.movie.time, rtol=0, atol=2e-11)
+        assert found.scale == "utc"
+        table = np.genfromtxt(tmp_path / "run" / "light_curve.csv", delimiter=",", names=True)
+        np.testing.assert_allclose(table["flux_jy"], image.movie.flux.flux, rtol=1e-8)
+        with Image.open(tmp_path / "run" / "movie.gif") as animation:
+            assert animation.n_frames == 3
+        assert (tmp_path / "run" / "movie.png").exists()
+        again = read_result(tmp_path / "run")
+        np.testing.assert_array_equal(again.movie.samples, image.movie.samples)
+        assert str(again) == str(image)
+
+    def test_a_constant_image_has_none(self, image: ImagePosterior) -> None:
+        with pytest.raises(InputError, match="image 'x' is constant; fit it with frames = 4"):
+            _ = replace(image, arrays={}).movie

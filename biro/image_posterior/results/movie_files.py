@@ -12,16 +12,13 @@ from biro.image_posterior.results.movie import DAY, Movie
 from biro.image_posterior.results.plane_files import write_plane
 from biro.imaging.fits_header import FitsAxis
 
-TIME_CARDS: dict[str, str | float] = {"MJDREF": 0.0, "TIMEUNIT": "d", "TREFPOS": "TOPOCENTER"}
-"""Beside TIMESYS: times are MJD in days (Rots et al. 2015, A&A 574, A36)."""
-
 
 def write_movie(image: Any, folder: Path, *, pictures: bool) -> list[Path]:
     """Write the frames of an image that has them; nothing of a constant one.
 
     These are frames.fits and frames_sd.fits (Jy/pixel), light_curve.csv, and with pictures movie.png,
-    light_curve.png and movie.gif. Cubes have axes RA, DEC, FREQ, STOKES, TIME; times are those of the middles
-    of frames.
+    light_curve.png and movie.gif. Cubes have axes RA, DEC, FREQ, STOKES, TIME: days from
+    MJDREF to the middle of each frame, UTC (Rots et al. 2015, A&A 574, A36).
 
     Returns
     -------
@@ -31,10 +28,13 @@ def write_movie(image: Any, folder: Path, *, pictures: bool) -> list[Path]:
         return []
     movie: Movie = image.movie
     step = float(np.diff(movie.edges)[0]) / DAY
-    axis = FitsAxis("TIME", float(movie.time[0]), step, 1.0, "d")
+    # From the day itself: a count from day 0 would run across all leap seconds.
+    day = float(np.floor(movie.time[0]))
+    axis = FitsAxis("TIME", float(movie.time[0] - day), step, 1.0, "d")
+    cards: dict[str, str | float] = {"MJDREF": day, "TIMEUNIT": "d", "TREFPOS": "TOPOCENTER"}
     planes = {"frames": movie.mean} | ({} if movie.sd is None else {"frames_sd": movie.sd})
     written = [
-        write_plane(image, folder, name, cube[:, None, None], "Jy/pixel", more=axis, cards=TIME_CARDS)
+        write_plane(image, folder, name, cube[:, None, None], "Jy/pixel", more=axis, cards=cards)
         for name, cube in planes.items()
     ]
     curve = movie.flux

@@ -62,6 +62,7 @@ def _show(ax: Axes, field: Any, plane: Any, norm: PowerNorm, *, is_first: bool =
         interpolation="nearest",
     )  # fmt: skip
     ax.tick_params(labelsize=6, labelleft=is_first)
+    ax.set_xlabel(f"east [{name}]", fontsize=6)
     if is_first:
         ax.set_ylabel(f"north [{name}]", fontsize=6)
     return shown

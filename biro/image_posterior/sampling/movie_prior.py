@@ -45,7 +45,7 @@ class MovieField:
     """
 
     def __init__(self, still: CorrelatedField, size: int, n_frame: int) -> None:
-        self._still, self._size, self.n_frame = still, size, n_frame
+        self.still, self._size, self.n_frame = still, size, n_frame
         n_grid = _PADDED * n_frame
         maker = jft.CorrelatedFieldMaker("")
         maker.add_fluctuations(
@@ -75,9 +75,9 @@ class MovieField:
     def image(self, xi: Any) -> Any:
         """Brightness of all frames, (n_frame, N, N), Jy/pixel."""
         own = xi[: self._at[0]]
-        field = self._still.log_shape(own) + self.change(xi)
+        field = self.still.log_shape(own) + self.change(xi)
         # One frame of all pixels, and then the mean of the frames in place of their sum.
-        return self.n_frame * self._still.normalised(own, field)
+        return self.n_frame * self.still.normalised(own, field)
 
     def planes(self, xi: Any) -> Any:
         """Mean over all frames, (1, N, N), Jy/pixel."""
@@ -105,15 +105,15 @@ class MovieField:
 
     def spectrum(self, xi: Any) -> Any:
         """Power of s at `wavenumbers`."""
-        return self._still.spectrum(xi[: self._at[0]])
+        return self.still.spectrum(xi[: self._at[0]])
 
     def log_scale(self, xi: Any) -> Any:
         """ln of what each number is multiplied by in ln I, (n,); 0 of others."""
         of_space, of_time = (jnp.log(one) for one in self._amplitudes(xi))
         of_change = (of_time[:, None, None] + of_space).ravel()
-        of_still = self._still.log_scale(xi[: self._at[0]])
+        of_still = self.still.log_scale(xi[: self._at[0]])
         return jnp.concatenate([of_still, jnp.zeros(self._at[1] - self._at[0]), of_change])
 
     def numbers(self, image: Array) -> Array:
         """Numbers (n,) of an image near this one, the same in all frames."""
-        return np.append(self._still.numbers(image), np.zeros(self.n - self._still.n))
+        return np.append(self.still.numbers(image), np.zeros(self.n - self.still.n))
