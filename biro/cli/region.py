@@ -65,8 +65,9 @@ def region(
     for path in output or []:
         _write(profiles[0], path)
     if as_json:
-        found = {"regions": fluxes, "profiles": profiles} | ({"light_curves": curves} if curves else {})
-        print_json({name: [one.to_dict() for one in several] for name, several in found.items()})
+        found = {"regions": [one.to_dict() for one in fluxes]}
+        found["profiles"] = [one.to_dict() for one in profiles]
+        print_json(found | ({"light_curves": [one.to_dict() for one in curves]} if curves else {}))
         return
     for line in image.remarks:
         say(line)

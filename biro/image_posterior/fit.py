@@ -15,7 +15,7 @@ from biro.choices import Gains
 from biro.display.arguments import OBSERVATION, SKY, takes
 from biro.display.progress import showing
 from biro.errors import InputError
-from biro.image_posterior.frames import FramesOperator
+from biro.image_posterior.frames import FramesOperator, change_remark
 from biro.image_posterior.make_problem import image_problem
 from biro.image_posterior.maps.map_checkpoint import NAME
 from biro.image_posterior.operator import source_outside
@@ -256,7 +256,8 @@ def _result(problem: ImageProblem, fitted: FittedImage) -> ImagePosterior:
     remarks = [*fitted.remarks]
     outside = source_outside(operator, residuals, noise) if reduced > MISFIT else None
     if reduced > MISFIT:
-        remarks.insert(0, _misfit(problem, reduced, outside))
+        changes = None if problem.closures else change_remark(operator, residuals, noise)
+        remarks.insert(0, _misfit(problem, reduced, outside, changes))
     remarks += [outside] if outside else []
     freq = float(np.concatenate([part.chan_freq for part in parts]).mean())
     if problem.planes is not None and operator.freq is not None:
@@ -295,11 +296,13 @@ def _result(problem: ImageProblem, fitted: FittedImage) -> ImagePosterior:
     )
 
 
-def _misfit(problem: ImageProblem, reduced: float, outside: str | None) -> str:
+def _misfit(problem: ImageProblem, reduced: float, outside: str | None, changes: str | None) -> str:
     """The line of an image that does not fit."""
     line = f"THE IMAGE DOES NOT FIT: chi2/dof is {reduced:.3g}, 1 is expected"
     if outside:
         return f"{line}; another line says why"
+    if changes:
+        return f"{line}. {changes}"
     near = at_one_place(problem.observation)
     if near:
         return f"{line}. {near}"

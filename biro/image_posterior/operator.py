@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 Vis = NDArray[np.complexfloating]
+Operator = TypeVar("Operator", bound="ImageOperator")
 OUTSIDE_SIGMA, OUTSIDE_SHARE = 7.0, 0.3
 """A source outside: sigma of the noise, and share of the misfit that it explains, at least."""
 WIDER, WIDEST = 4, 2048
@@ -369,7 +370,7 @@ def source_outside(operator: ImageOperator, residuals: Sequence[Vis], noise: flo
     )
 
 
-def with_data(operator: ImageOperator, data: Sequence[Vis], weights: Sequence[ArrayLike]) -> ImageOperator:
+def with_data(operator: Operator, data: Sequence[Vis], weights: Sequence[ArrayLike]) -> Operator:
     """An operator of the same rows with other data and weights, as with gains taken out."""
     made = object.__new__(type(operator))
     made.__dict__.update(operator.__dict__)

@@ -13,7 +13,7 @@ import pytest
 import biro
 from biro.errors import InputError
 from biro.image_posterior.field import ImageField
-from biro.image_posterior.frames import FramesOperator, choose_frames
+from biro.image_posterior.frames import FramesOperator, change_remark, choose_frames
 from biro.image_posterior.operator import ImageOperator, with_data
 from biro.image_posterior.results.result import ImagePosterior, read_result
 from biro.models import AiryBeam, ImageModel, ImagePrior, ModelError, PointSource, SkyModel
@@ -369,6 +369,44 @@ class TestSignificance:
         assert self.found(operator, 10.0) > 10.0
 
 
+class TestChangeRemark:
+    """Residuals of 252 visibilities at twelve times, a constant image taken out."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def static(cls) -> ImageOperator:
+        made = biro.simulate(
+            "KAT-7", NOTHING, phase_centre="12h00m00s -40d00m00s",
+            times=Track("2026-03-01T20:00", 12 * 900.0, 900.0), channels=Channels(1.4e9, 1e6), noise=NOISE,
+            seed=1, progress=False,
+        )  # fmt: skip
+        parts, _ = form_stokes(made.partitions, PSEUDO_I)
+        whole = replace(made, partitions=tuple(parts))
+        field = ImageField(N, CELL, whole.partitions[0].phase_centre)
+        return ImageOperator(whole, field, backend="cpu")
+
+    def test_a_point_that_fades_is_named(self, static: ImageOperator) -> None:
+        (part,), image = static.observation.partitions, np.zeros((1, N, N))
+        image[0, 10, 5] = 1.0
+        (point,) = static.predict(image)
+        # The constant image has the mean of a flux that falls from 3 to 1 Jy.
+        fading = point * np.linspace(1.0, -1.0, 12)[part.time_index][:, None, None]
+        found = change_remark(static, [fading + part.vis])
+        assert found == (
+            "Residuals differ from one part of the time to another: the source changes (give frames = 4), or "
+            "gains do"
+        )
+
+    def test_noise_and_what_is_there_all_the_time_are_not(self, static: ImageOperator) -> None:
+        (part,) = static.observation.partitions
+        assert change_remark(static, [part.vis]) is None
+        rng = np.random.default_rng(1)
+        # Noise five times too large, and a source that all times have in common.
+        assert change_remark(static, [5.0 * part.vis]) is None
+        (same,) = static.predict(rng.uniform(size=(1, N, N)) / N**2)
+        assert change_remark(static, [10.0 * same + part.vis]) is None
+
+
 @pytest.fixture
 def image(observation: biro.Observation, operator: FramesOperator) -> ImagePosterior:
     """A result with three frames, whose flux falls from 3 to 1 Jy with errors of 0.1 Jy."""
@@ -419,7 +457,7 @@ class TestResult:
         axis = WCS(header).sub([5])
         found = axis.pixel_to_world(np.arange(3))
         assert isinstance(found, Time)
-        # Times of MJD as float64 are good to a microsecond.
+        # MJD as float64 is good to a microsecond.
         np.testing.assert_allclose(found.mjd, image.movie.time, rtol=0, atol=2e-11)
         assert found.scale == "utc"
         table = np.genfromtxt(tmp_path / "run" / "light_curve.csv", delimiter=",", names=True)

@@ -17,8 +17,8 @@ def write_movie(image: Any, folder: Path, *, pictures: bool) -> list[Path]:
     """Write the frames of an image that has them; nothing of a constant one.
 
     These are frames.fits and frames_sd.fits (Jy/pixel), light_curve.csv, and with pictures movie.png,
-    light_curve.png and movie.gif. Cubes have axes RA, DEC, FREQ, STOKES, TIME: days from
-    MJDREF to the middle of each frame, UTC (Rots et al. 2015, A&A 574, A36).
+    light_curve.png and movie.gif. Cubes have axes RA, DEC, FREQ, STOKES, TIME: seconds
+    from MJDREF to the middle of each frame, UTC (Rots et al. 2015, A&A 574, A36).
 
     Returns
     -------
@@ -27,11 +27,12 @@ def write_movie(image: Any, folder: Path, *, pictures: bool) -> list[Path]:
     if "frames" not in image.arrays:
         return []
     movie: Movie = image.movie
-    step = float(np.diff(movie.edges)[0]) / DAY
     # From the day itself: a count from day 0 would run across all leap seconds.
     day = float(np.floor(movie.time[0]))
-    axis = FitsAxis("TIME", float(movie.time[0] - day), step, 1.0, "d")
-    cards: dict[str, str | float] = {"MJDREF": day, "TIMEUNIT": "d", "TREFPOS": "TOPOCENTER"}
+    axis = FitsAxis(
+        "TIME", float(movie.edges[:2].mean() - day * DAY), float(np.diff(movie.edges)[0]), 1.0, "s"
+    )
+    cards: dict[str, str | float] = {"MJDREF": day, "TIMEUNIT": "s", "TREFPOS": "TOPOCENTER"}
     planes = {"frames": movie.mean} | ({} if movie.sd is None else {"frames_sd": movie.sd})
     written = [
         write_plane(image, folder, name, cube[:, None, None], "Jy/pixel", more=axis, cards=cards)

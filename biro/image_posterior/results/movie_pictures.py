@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.animation import FuncAnimation, PillowWriter
 from matplotlib.axes import Axes
 from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
+from PIL import Image
 
 from biro.display.style import COLOUR, COLUMN, WIDTH, drawing_on, figure_of, new_figure
-from biro.files.atomic import atomic_path
+from biro.files.atomic import write_atomic
 from biro.imaging.pictures import MAP, angle_unit
 from biro.observation.selection import to_utc
 
 _MOST_COLUMNS = 8
 _GAMMA = 0.5
 """Colours are those of brightness to this power, so that faint structure shows."""
-_SECONDS, _DPI = 0.4, 100
+_MILLISECONDS, _DPI = 400, 100
 """Time of a frame in an animation, and dots per inch of it."""
 
 
@@ -70,32 +71,20 @@ def _show(ax: Axes, field: Any, plane: Any, norm: PowerNorm, *, is_first: bool =
 
 def write_animation(movie: Any, path: Path) -> None:
     """Write the mean of all frames one after another as an animated GIF."""
+    images = []
     with new_figure((COLUMN, COLUMN)) as figure:
         ax = figure.subplots()
         norm = PowerNorm(_GAMMA, 0.0, float(movie.mean.max()) or 1.0)
         shown = _show(ax, movie.field, movie.mean[0], norm)
-        title = ax.set_title(_label(movie, 0), fontsize=7)
-
-        def draw(frame: int) -> list[Any]:
-            shown.set_data(movie.mean[frame])
-            title.set_text(_label(movie, frame).replace("\n", " "))
-            return [shown, title]
-
-        made = FuncAnimation(figure, draw, frames=movie.n_frame, init_func=lambda: [])
-        with atomic_path(path) as place:
-            # The name of a temporary file does not say what format it has.
-            made.save(str(place), writer=_Gif(fps=1.0 / _SECONDS), dpi=_DPI)
-
-
-class _Gif(PillowWriter):
-    """A writer of GIF, whatever the file is called."""
-
-    def finish(self) -> None:
-        first, *others = self._frames
-        first.save(
-            self.outfile, format="GIF", save_all=True, append_images=others, duration=int(1000 / self.fps),
-            loop=0,
-        )  # fmt: skip
+        for frame, plane in enumerate(movie.mean):
+            shown.set_data(plane)
+            ax.set_title(_label(movie, frame).replace("\n", " "), fontsize=7)
+            drawn = io.BytesIO()
+            figure.savefig(drawn, format="png", dpi=_DPI)
+            images.append(Image.open(drawn).convert("RGB"))
+    out = io.BytesIO()
+    images[0].save(out, format="GIF", save_all=True, append_images=images[1:], duration=_MILLISECONDS, loop=0)
+    write_atomic(path, out.getvalue())
 
 
 def draw_light_curve(curve: Any, ax: Axes | None = None) -> Figure:
