@@ -16,7 +16,9 @@ from biro.image_posterior.field import ImageField
 from biro.image_posterior.frames import FramesOperator, change_remark, choose_frames
 from biro.image_posterior.operator import ImageOperator, with_data
 from biro.image_posterior.results.result import ImagePosterior, read_result
-from biro.models import AiryBeam, ImageModel, ImagePrior, ModelError, PointSource, SkyModel
+from biro.models import AiryBeam, GaussianSource, ImageModel, ImagePrior, ModelError, PointSource, SkyModel
+from biro.models.components.noise import Noise
+from biro.models.quantities.prior import LogNormal
 from biro.observation.stokes import PSEUDO_I, form_stokes
 from biro.simulation import Channels, Track
 from biro.simulation.prediction import predict
@@ -367,6 +369,25 @@ class TestSignificance:
 
     def test_it_is_large_for_one_that_changes(self, operator: FramesOperator) -> None:
         assert self.found(operator, 10.0) > 10.0
+
+
+def test_a_fit_follows_a_source_that_fades(observation: biro.Observation) -> None:
+    source = SkyModel([GaussianSource("g", east="0 arcsec", north="0 arcsec", I="10 Jy", fwhm="60 arcsec")])
+    (part,) = observation.partitions
+    (model,) = predict(observation, source, backend="cpu")
+    faded = np.array([1.0, 0.8, 0.6])[part.time_index // 2][:, None, None] * model
+    data = replace(observation, partitions=(replace(part, vis=part.vis + faded),))
+    prior = prior_of(frames=3, size=N, cell=f"{CELL} rad", flux=LogNormal(8.0, 0.3, "Jy"))
+    fitted = SkyModel([], images=[prior], noise=Noise(factor=1.0))
+    image = biro.fit_image(data, fitted, method="map", n_iterations=1, progress=False, backend="cpu")
+    # 42 visibilities of noise 0.3 Jy in each frame: 0.033 Jy for a source of known shape.
+    np.testing.assert_allclose(image.movie.flux.flux, [10.0, 8.0, 6.0], atol=0.3)
+    assert image.samples.shape == (1, 1, N, N)
+    np.testing.assert_allclose(image.mean[0], image.movie.mean.mean(axis=0), rtol=1e-12)
+    chi2 = image.arrays["frame_chi2"]
+    assert chi2.sum() == pytest.approx(sum(image.chi2), rel=1e-9)
+    # 84 real numbers in each frame, of which the image takes some: sd 0.15.
+    assert np.all(image.movie.reduced_chi2 < 1.5)
 
 
 class TestChangeRemark:

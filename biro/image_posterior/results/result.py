@@ -394,16 +394,11 @@ def read_result(run: str | os.PathLike[str]) -> ImagePosterior:
     with reading(path, "a fitted image"):
         facts = json.loads(str(arrays["facts"]))
         pixels, beam = facts["field"], facts["beam"]
+        rest = (tuple(pixels[key]) for key in ("centre", "chosen", "remarks"))
         return ImagePosterior(
             name=facts["name"],
             prior=facts["prior"],
-            field=ImageField(
-                pixels["size"],
-                pixels["cell"],
-                tuple(pixels["centre"]),
-                tuple(pixels["chosen"]),
-                tuple(pixels["remarks"]),
-            ),
+            field=ImageField(pixels["size"], pixels["cell"], *rest),
             samples=np.asarray(arrays["samples"], np.float64),
             is_map=facts["is_map"],
             labels=tuple(facts["labels"]),
