@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import biro
+from biro.cli.app import app
 from biro.errors import InputError
 from biro.image_posterior.field import ImageField
 from biro.image_posterior.frames import FramesOperator, change_remark, choose_frames
@@ -489,6 +491,12 @@ class TestResult:
         again = read_result(tmp_path / "run")
         np.testing.assert_array_equal(again.movie.samples, image.movie.samples)
         assert str(again) == str(image)
+        shown = CliRunner().invoke(app, ["region", str(tmp_path / "run"), "image; box(4.5, 8.5, 8, 16, 0)"])
+        # The flux of the region in all frames together, and then its light curve.
+        assert shown.exit_code == 0
+        assert [line.split()[-2][:2] for line in shown.output.splitlines() if "2026-03-01T" in line] == [
+            "1.", "0.", "0."
+        ]  # fmt: skip
 
     def test_a_constant_image_has_none(self, image: ImagePosterior) -> None:
         with pytest.raises(InputError, match="image 'x' is constant; fit it with frames = 4"):
