@@ -129,9 +129,10 @@ def main() -> int:
     parser.add_argument("--still", action="store_true", help="skies without changes")
     args = parse(parser)
     if args.quick:
-        args.skies, args.frames, args.steps = 1, 2, 100
+        args.skies, args.frames, args.method, args.samples = 1, 2, "mgvi", 4
     options = {"method": args.method, "n_samples": args.samples}
     options |= {"n_steps": args.steps} if args.method == "hmc" else {}
+    options |= {"n_iterations": 1, "n_pairs": 1} if args.quick else {}
     path = output_path(args, "movie_calibration", f"{machine_slug(machine('cpu'))}.json")
     about = {"machine": machine("cpu"), "options": {key: str(value) for key, value in vars(args).items()}}
     began, lines = time.monotonic(), []

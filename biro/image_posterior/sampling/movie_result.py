@@ -62,7 +62,7 @@ def movie_of(problem: ImageProblem, model: AnyModel, states: Any) -> OfFrames:
     if not is_map:
         found = significance(operator, images[:: -(-len(images) // _MOST)])
         change["significance"] = found
-        if found < SEEN:
+        if found is not None and found < SEEN:
             remarks = (
                 f"NO CHANGE SEEN: the frames differ by no more than their errors ({found:.2g} standard "
                 f"deviations, {SEEN:g} are needed). Differences between frames are those of the prior",
@@ -75,7 +75,7 @@ def movie_of(problem: ImageProblem, model: AnyModel, states: Any) -> OfFrames:
     return OfFrames(images.mean(axis=0)[:, None], arrays, {"change": change}, remarks)
 
 
-def significance(operator: FramesOperator, images: Array) -> float:
+def significance(operator: FramesOperator, images: Array) -> float | None:
     """How far changes between frames are above their errors, in standard deviations.
 
     With d the visibilities, in units of the noise, of the difference of each frame from the mean of all
@@ -91,7 +91,14 @@ def significance(operator: FramesOperator, images: Array) -> float:
     operator : FramesOperator
     images : float64 (n_sample, n_frame, N, N), Jy/pixel
         Variational samples are pairs about their mean, one after the other.
+
+    Returns
+    -------
+    float or None
+        None for fewer than four samples, which have no covariance.
     """
+    if len(images) < 4:
+        return None
     changes = images - images.mean(axis=1, keepdims=True)
     root = [np.sqrt(weight) for weight in operator.weights]
     made = []
