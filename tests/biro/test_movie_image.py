@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -433,6 +434,35 @@ class TestChangeRemark:
         assert change_remark(static, [5.0 * part.vis]) is None
         (same,) = static.predict(rng.uniform(size=(1, N, N)) / N**2)
         assert change_remark(static, [10.0 * same + part.vis]) is None
+
+
+def test_the_result_states_whether_changes_are_seen(operator: FramesOperator) -> None:
+    from biro.image_posterior.sampling.movie_prior import MovieField
+    from biro.image_posterior.sampling.movie_result import movie_of
+    from biro.image_posterior.sampling.sky_priors import CorrelatedField
+
+    prior, rng = MovieField(CorrelatedField(N, 10.0), N, 3), np.random.default_rng(10)
+    model: Any = SimpleNamespace(prior=prior, at=SimpleNamespace(sky=slice(0, prior.n)))
+    problem: Any = SimpleNamespace(operator=operator, closures=True)
+    states = np.tile(0.3 * rng.normal(size=prior.n), (32, 1))
+    # Sixteen pairs of samples whose changes are as large as the prior has them, in all directions alike.
+    apart = np.repeat(rng.normal(size=(16, prior.n - prior.still.n)), 2, axis=0)
+    apart[1::2] *= -1.0
+    states[:, prior.still.n :] = apart
+    found = movie_of(problem, model, states)
+    none, alone = found.remarks
+    assert none.startswith("NO CHANGE SEEN: the frames differ by no more than their errors (")
+    assert alone.startswith("CLOSURES ALONE: they do not determine the flux and the position of each frame")
+    # Samples that all have one change, and a tenth of the prior about it.
+    states[:, prior.still.n :] = apart[0] + 0.1 * apart
+    found = movie_of(replace_of(problem, closures=False), model, states)
+    assert found.remarks == ()
+    assert found.facts["change"]["significance"] > 3.0
+    assert found.arrays["frames"].shape == (32, 3, N, N)
+
+
+def replace_of(given: Any, **changes: Any) -> Any:
+    return SimpleNamespace(**(vars(given) | changes))
 
 
 @pytest.fixture
