@@ -86,7 +86,8 @@ def choose_frames(observation: Observation, prior: ImagePrior) -> FrameTimes | N
         return None
     parts = observation.partitions
     used = [part.times[np.unique(part.time_index[part.row_weight > 0.0])] for part in parts]
-    times = np.unique(np.concatenate(used))
+    # Spectral windows may round one time to several.
+    times = np.unique(np.concatenate(used).round(2))
     key = "frames" if prior.frame is None else "frame"
     if len(times) < 2:
         raise InputError(f"{key}: the data have one time, and so no changes; leave {key} out")

@@ -122,10 +122,11 @@ def _refuse_mosaic(observation: Observation, free: FreeComponents | None) -> Non
 def _with_frames(problem: ImageProblem, backend: Backend, memory_limit: int | str | None) -> ImageProblem:
     """The problem with frames, unless the image is one frame."""
     times, observation = choose_frames(problem.observation, problem.prior), problem.observation
+    place, line = problem.operator.field, "one frame has all times: the image is constant"
+    place = replace(place, chosen=(*place.chosen, line if times is None else times.line))
     if times is None:
+        problem.operator.field = place
         return problem
-    place = problem.operator.field
-    place = replace(place, chosen=(*place.chosen, times.line))
     operator = FramesOperator(observation, place, times, backend=backend, memory_limit=memory_limit)
     operator.data = problem.operator.data
     reference = reference_frequency(problem.sky, observation)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.display.formatting import check_names
-from biro.errors import InputError
+from biro.errors import InputError, RunError
 from biro.image_posterior.maps.fast_map import fit_map
 from biro.image_posterior.operator import ImageOperator
 from biro.image_posterior.problem import CHECKPOINT, FittedImage, ImageProblem
@@ -170,9 +170,18 @@ def _sampled(problem: ImageProblem, model: AnyModel, settings: Settings, start: 
     between = model.major_cycle if isinstance(model, ConvolvedModel) else None
     if between is not None:
         between(start)
-    return sample(
-        model, start, settings, checkpoint=checkpoint, identity=identity, tell=_tell, between=between
-    )
+    try:
+        return sample(
+            model, start, settings, checkpoint=checkpoint, identity=identity, tell=_tell, between=between
+        )
+    except ValueError as error:
+        if "energy is nan" not in str(error).lower():
+            raise
+        raise RunError(
+            f'method = "{settings.method}": samples left the range of numbers, as the posterior is far from a '
+            "normal distribution; give more pairs (n_pairs) or fewer frames and pixels, or a narrower prior "
+            "of the flux"
+        ) from None
 
 
 def _identity(problem: ImageProblem, model: AnyModel) -> str:

@@ -17,6 +17,7 @@ from biro.cli.app import app
 from biro.errors import InputError
 from biro.image_posterior.field import ImageField
 from biro.image_posterior.frames import FramesOperator, change_remark, choose_frames
+from biro.image_posterior.make_problem import image_problem
 from biro.image_posterior.operator import ImageOperator, with_data
 from biro.image_posterior.results.result import ImagePosterior, read_result
 from biro.models import AiryBeam, GaussianSource, ImageModel, ImagePrior, ModelError, PointSource, SkyModel
@@ -118,7 +119,11 @@ class TestFrames:
 
     def test_one_frame_is_a_constant_image(self, observation: biro.Observation) -> None:
         assert choose_frames(observation, prior_of(frames=1)) is None
-        assert choose_frames(observation, prior_of(frame="1 d")) is None
+        prior = prior_of(frame="1 d", size=N, cell=f"{CELL} rad")
+        assert choose_frames(observation, prior) is None
+        problem = image_problem(observation, SkyModel([], images=[prior]), prior, "cpu", None)
+        assert problem.planes is None
+        assert "one frame has all times: the image is constant" in problem.operator.field.chosen
 
 
 @pytest.mark.parametrize(
