@@ -178,8 +178,8 @@ def _sampled(problem: ImageProblem, model: AnyModel, settings: Settings, start: 
         if "energy is nan" not in str(error).lower():
             raise
         raise RunError(
-            f'method = "{settings.method}": samples left the range of numbers, as the posterior is far from a '
-            "normal distribution; give more pairs (n_pairs) or fewer frames and pixels, or a narrower prior "
+            f'method = "{settings.method}": samples left the range of numbers, as the posterior is far from '
+            "a normal distribution; give more pairs (n_pairs), fewer frames and pixels, or a narrower prior "
             "of the flux"
         ) from None
 
