@@ -515,7 +515,7 @@ class TestResult:
         columns = np.exp(-0.5 * (np.arange(-8, 8) / 3.0) ** 2)
         np.testing.assert_allclose(half.flux / curve.flux, columns[:8].sum() / columns.sum(), rtol=1e-9)
         text = str(image)
-        assert "sd in time    0.5 +- 0.1 of the mean of ln I; changes are 12 standard deviations" in text
+        assert "sd in time    0.5 +- 0.1 of the mean of ln I; changes have a significance of 12 " in text
         assert "2026-03-01T20" in text
         assert half.to_dict()["reduced_chi2"] == [1.0, None, 2.0]
 

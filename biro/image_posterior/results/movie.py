@@ -218,7 +218,7 @@ def movie_lines(image: Any) -> list[str]:
     change, curve = image.facts["change"], movie_of_image(image).flux
     sd, z = change["sd_in_time"], change.get("significance")
     error = "" if sd["sd"] is None else f" +- {sd['sd']:.2g}"
-    seen = "" if z is None else f"; changes are {z:.3g} standard deviations above their errors"
+    seen = "" if z is None else f"; changes have a significance of {z:.3g} standard deviations"
     return [
         f"  sd in time    {sd['mean']:.2g}{error} of the mean of ln I{seen}",
         *(f"    {line}".rstrip() for line in align(curve.cells()).splitlines()),
