@@ -59,18 +59,22 @@ def region(
     _check_output(output or [], len(lines), overwrite=overwrite)
     image = read_result(run)
     fluxes = [image.region(shape) for shape in shapes if not shape.is_line]
+    # Of frames, whose remarks stand above all.
+    curves = [replace(image.movie.region(one.text), remarks=()) for one in fluxes if "frames" in image.arrays]
     profiles = [image.profile(shape) for shape in lines]
     for path in output or []:
         _write(profiles[0], path)
     if as_json:
-        print_json(
-            {"regions": [one.to_dict() for one in fluxes], "profiles": [one.to_dict() for one in profiles]}
-        )
+        found = {"regions": [one.to_dict() for one in fluxes]}
+        found["profiles"] = [one.to_dict() for one in profiles]
+        print_json(found | ({"light_curves": [one.to_dict() for one in curves]} if curves else {}))
         return
     for line in image.remarks:
         say(line)
     for flux in fluxes:
         typer.echo(str(flux))
+    for curve in curves:
+        typer.echo(str(curve))
     for profile in profiles:
         typer.echo(profile.text)
         typer.echo(str(replace(profile, remarks=())))

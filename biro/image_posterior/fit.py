@@ -15,6 +15,7 @@ from biro.choices import Gains
 from biro.display.arguments import OBSERVATION, SKY, takes
 from biro.display.progress import showing
 from biro.errors import InputError
+from biro.image_posterior.frames import FramesOperator, change_remark
 from biro.image_posterior.make_problem import image_problem
 from biro.image_posterior.maps.map_checkpoint import NAME
 from biro.image_posterior.operator import source_outside
@@ -191,6 +192,11 @@ def _check_gains(gains: Gains, sky: SkyModel, prior: ImagePrior) -> None:
             'gains = "closures" has no position, so that no map can be compared; leave single_dish out, or '
             "write [gain] with priors in place of closures"
         )
+    if prior.has_frames:
+        raise InputError(
+            'gains = "closures" needs an image that is constant; leave frames out, or write [gain] with '
+            "priors in place of closures"
+        )
     if prior.is_polarised or prior.spectral_index is not None:
         raise InputError(
             'gains = "closures" needs Stokes I without a spectrum; leave stokes and spectral_index out, '
@@ -270,7 +276,8 @@ def _result(problem: ImageProblem, fitted: FittedImage) -> ImagePosterior:
     remarks = [*fitted.remarks]
     outside = source_outside(operator, residuals, noise) if reduced > MISFIT else None
     if reduced > MISFIT:
-        remarks.insert(0, _misfit(problem, reduced, outside))
+        changes = None if problem.closures else change_remark(operator, residuals, noise)
+        remarks.insert(0, _misfit(problem, reduced, outside, changes))
     remarks += [outside] if outside else []
     freq = float(np.concatenate([part.chan_freq for part in parts]).mean())
     if problem.planes is not None and operator.freq is not None:
@@ -278,6 +285,9 @@ def _result(problem: ImageProblem, fitted: FittedImage) -> ImagePosterior:
     low = min(float((part.chan_freq - 0.5 * part.chan_width).min()) for part in parts)
     high = max(float((part.chan_freq + 0.5 * part.chan_width).max()) for part in parts)
     seen = operator.sensitivity
+    more = {} if seen is None else {"sensitivity": seen}
+    if isinstance(operator, FramesOperator):
+        more["frame_chi2"] = operator.chi2_of_frames(model) / noise**2
     about = {
         "freq": freq,
         "bandwidth": high - low,
@@ -302,15 +312,17 @@ def _result(problem: ImageProblem, fitted: FittedImage) -> ImagePosterior:
         about=about,
         remarks=(*remarks, *operator.field.remarks),
         facts={"seed": problem.seed, **fitted.facts},
-        arrays={**fitted.arrays, **({} if seen is None else {"sensitivity": seen})},
+        arrays={**fitted.arrays, **more},
     )
 
 
-def _misfit(problem: ImageProblem, reduced: float, outside: str | None) -> str:
+def _misfit(problem: ImageProblem, reduced: float, outside: str | None, changes: str | None) -> str:
     """The line of an image that does not fit."""
     line = f"THE IMAGE DOES NOT FIT: chi2/dof is {reduced:.3g}, 1 is expected"
     if outside:
         return f"{line}; another line says why"
+    if changes:
+        return f"{line}. {changes}"
     near = at_one_place(problem.observation)
     if near:
         return f"{line}. {near}"

@@ -12,6 +12,7 @@ from biro.display.formatting import angle_text, first_few
 from biro.errors import InputError
 from biro.image_posterior.components import FreeComponents
 from biro.image_posterior.field import ImageField, choose_field
+from biro.image_posterior.frames import FramesOperator, choose_frames
 from biro.image_posterior.operator import ImageOperator, Vis
 from biro.image_posterior.planes import (
     check_correlations,
@@ -65,6 +66,13 @@ def image_problem(
     pointed = replace(whole, partitions=tuple(part for part in parts if part.n_usable))
     apart = widest_separation(pointed)
     free = _free_components(pointed, sky, backend)
+    if prior.has_frames and (apart or sky.beam is not None):
+        raise InputError(
+            "frames need one pointing without [beam]; leave [beam] out, select one field (fields=, "
+            "--fields), or leave frames out"
+        )
+    if prior.has_frames and prior.single_dish is not None:
+        raise InputError("frames cannot stand beside single_dish, a map of one time; leave one of them out")
     if apart and (sky.beam is None or free is not None):
         _refuse_mosaic(pointed, free)
     components = _components(pointed, sky if free is None else replace(sky, sources=(), images=()), backend)
@@ -101,13 +109,16 @@ def image_problem(
         pointings=[part.phase_centre for part in pointed.partitions],
         single_dish=single_dish,
     )
-    if not prior.is_polarised and prior.spectral_index is None:
+    if not prior.is_polarised and prior.spectral_index is None and not prior.has_frames:
         return problem
     if free is not None:
         raise InputError(
-            f"{', '.join(free.names[:4])}: components beside an image with polarisation or a spectrum must "
-            "be fixed; write numbers in place of priors, or leave the component out: the image has its flux"
+            f"{', '.join(free.names[:4])}: components beside an image with polarisation, a spectrum or "
+            "frames must be fixed; write numbers in place of priors, or leave the component out: the image "
+            "has its flux"
         )
+    if prior.has_frames:
+        return _with_frames(problem, backend, memory_limit)
     seen = [own for own, part in zip(whole.partitions, parts, strict=True) if part.n_usable]
     return replace(problem, planes=_planes(problem, seen, backend, memory_limit))
 
@@ -149,6 +160,20 @@ def _refuse_mosaic(observation: Observation, free: FreeComponents | None) -> Non
         f"the data have {n} phase centres, and a mosaic needs the primary beam: add [beam], or select one "
         "field (fields=, --fields)"
     )
+
+
+def _with_frames(problem: ImageProblem, backend: Backend, memory_limit: int | str | None) -> ImageProblem:
+    """The problem with frames, unless the image is one frame."""
+    times, observation = choose_frames(problem.observation, problem.prior), problem.observation
+    place, line = problem.operator.field, "one frame has all times: the image is constant"
+    place = replace(place, chosen=(*place.chosen, line if times is None else times.line))
+    if times is None:
+        problem.operator.field = place
+        return problem
+    operator = FramesOperator(observation, place, times, backend=backend, memory_limit=memory_limit)
+    operator.data = problem.operator.data
+    reference = reference_frequency(problem.sky, observation)
+    return replace(problem, planes=PlanesData(observation, operator, problem.components, reference))
 
 
 def _planes(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 Vis = NDArray[np.complexfloating]
+Operator = TypeVar("Operator", bound="ImageOperator")
 OUTSIDE_SIGMA, OUTSIDE_SHARE = 7.0, 0.3
 """A source outside: sigma of the noise, and share of the misfit that it explains, at least."""
 WIDER, WIDEST = 4, 2048
@@ -161,6 +162,11 @@ class ImageOperator:
         return "cuda" if any(gridder.backend == "cuda" for gridder in self._gridders) else "cpu"
 
     @property
+    def plane_axis(self) -> tuple[int, ...]:
+        """Length of the axis of planes in front of images; none where there is one plane."""
+        return () if self.freq is None else (len(self.freq),)
+
+    @property
     def n_data(self) -> list[int]:
         """Complex samples with a weight, of each partition."""
         return [int(np.count_nonzero(weight)) for weight in self.weights]
@@ -286,17 +292,17 @@ class ImageOperator:
     def dirty(self, vis: Sequence[Vis], *, n_stokes: int = 1) -> Array:
         """The dirty image of visibilities with natural weights, such as residuals, Jy/beam.
 
-        It is of all frequencies together, float64 (n_stokes, N, N).
+        It is of all planes together, float64 (n_stokes, N, N).
         """
         found = self.adjoint(vis, n_stokes=n_stokes, weighted=True) / self.weight_sum
-        return found if self.freq is None else np.asarray(found.sum(axis=0))
+        return np.asarray(found.sum(axis=0)) if self.plane_axis else found
 
     def _planes(self, images: ArrayLike) -> Array:
         given = np.asarray(images, np.float64)
-        n, n_freq = self.field.size, 1 if self.freq is None else len(self.freq)
-        planes = given[None] if self.freq is None and given.ndim == 3 else given
-        if planes.ndim != 4 or planes.shape[0] != n_freq or planes.shape[2:] != (n, n):
-            wanted = f"(n_stokes, {n}, {n})" if self.freq is None else f"({n_freq}, n_stokes, {n}, {n})"
+        n, axis = self.field.size, self.plane_axis
+        planes = given if axis or given.ndim != 3 else given[None]
+        if planes.ndim != 4 or planes.shape[0] != (*axis, 1)[0] or planes.shape[2:] != (n, n):
+            wanted = f"({''.join(f'{length}, ' for length in axis)}n_stokes, {n}, {n})"
             raise InputError(f"images must have shape {wanted}, got {given.shape}")
         if planes.shape[1] == 3:
             return np.concatenate([planes, np.zeros_like(planes[:, :1])], axis=1)
@@ -364,7 +370,7 @@ def source_outside(operator: ImageOperator, residuals: Sequence[Vis], noise: flo
     )
 
 
-def with_data(operator: ImageOperator, data: Sequence[Vis], weights: Sequence[ArrayLike]) -> ImageOperator:
+def with_data(operator: Operator, data: Sequence[Vis], weights: Sequence[ArrayLike]) -> Operator:
     """An operator of the same rows with other data and weights, as with gains taken out.
 
     It keeps the PSF where the weights are equal.

@@ -24,7 +24,7 @@ CHECKPOINT = "image-samples.npz"
 
 @dataclass(frozen=True, eq=False)
 class PlanesData:
-    """What an image of several Stokes parameters or frequencies is fitted to.
+    """What an image of several Stokes parameters, frequencies or frames is fitted to.
 
     Attributes
     ----------

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.display.formatting import check_names
-from biro.errors import InputError
+from biro.errors import InputError, RunError
 from biro.image_posterior.maps.fast_map import fit_map
 from biro.image_posterior.operator import ImageOperator
 from biro.image_posterior.problem import CHECKPOINT, FittedImage, ImageProblem
@@ -103,12 +103,13 @@ def _method(problem: ImageProblem, model: AnyModel, given: Method) -> Method:
     from biro.image_posterior.sampling.compact import CompactModel
 
     is_compact = isinstance(model, CompactModel)
-    size = f"{model.operator.field.size} x {model.operator.field.size} pixels and {model.n_data} visibilities"
+    n, frames = model.operator.field.size, "".join(f"{n} frames of " for n in model.operator.plane_axis)
+    size = f"{frames}{n} x {n} pixels and {model.n_data} visibilities"
     if "method" not in problem.options:
         if isinstance(model, CompactModel) and model.is_quick:
             return "hmc"
         return "mgvi" if model.is_convolved else "geovi"  # bent samples of large images take very long
-    if given == "hmc" and problem.planes is not None:
+    if given == "hmc" and problem.planes is not None and not problem.prior.has_frames:
         raise InputError(
             'method = "hmc": is not available for polarised images and spectra; give method = "geovi"'
         )
@@ -219,9 +220,18 @@ def _sampled(problem: ImageProblem, model: AnyModel, settings: Settings, start: 
     between = whole.major_cycle if isinstance(model, ConvolvedModel) else None
     if between is not None:
         between(start)
-    return sample(
-        whole, start, settings, checkpoint=checkpoint, identity=identity, tell=_tell, between=between
-    )
+    try:
+        return sample(
+            whole, start, settings, checkpoint=checkpoint, identity=identity, tell=_tell, between=between
+        )
+    except ValueError as error:
+        if "energy is nan" not in str(error).lower():
+            raise
+        raise RunError(
+            f'method = "{settings.method}": samples left the range of numbers, as the posterior is far from '
+            "a normal distribution; give more pairs (n_pairs), fewer frames and pixels, or a narrower prior "
+            "of the flux"
+        ) from None
 
 
 def _identity(problem: ImageProblem, model: AnyModel) -> str:
@@ -268,8 +278,7 @@ def _plan(problem: ImageProblem, model: AnyModel, settings: Settings) -> str:
 def _seconds_of_gridder(problem: ImageProblem) -> float:
     """Time of a prediction of all planes and its adjoint."""
     operator, n_stokes = problem.operator, len(problem.prior.stokes)
-    planes = () if operator.freq is None else (len(operator.freq),)
-    image = np.zeros((*planes, n_stokes, operator.field.size, operator.field.size))
+    image = np.zeros((*operator.plane_axis, n_stokes, operator.field.size, operator.field.size))
     operator.adjoint(operator.predict(image), n_stokes=n_stokes)  # compiled
     began = time.monotonic()
     operator.adjoint(operator.predict(image), n_stokes=n_stokes)

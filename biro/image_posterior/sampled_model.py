@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import InputError
+from biro.image_posterior.frames import FramesOperator
 from biro.image_posterior.operator import ImageOperator, Vis, with_data
 from biro.image_posterior.problem import ImageProblem, PlanesData
 from biro.models import Fixed
@@ -64,10 +65,13 @@ def to_reference(problem: ImageProblem) -> float:
 
 
 def _with_planes(problem: ImageProblem, planes: PlanesData, intensity: CorrelatedField) -> SkyPrior:
-    """The prior of polarised brightness, of spectra, or of both."""
+    """The prior of frames, of polarised brightness, of spectra, or of the latter both."""
+    from biro.image_posterior.sampling.movie_prior import MovieField
     from biro.image_posterior.sampling.plane_priors import PolarisedField, SpectralField
 
     size, prior = planes.operator.field.size, problem.prior
+    if isinstance(planes.operator, FramesOperator):
+        return MovieField(intensity, size, planes.operator.times.n)
     made = PolarisedField(intensity, size, prior.stokes) if prior.is_polarised else intensity
     if planes.operator.freq is None:
         return made
@@ -130,7 +134,7 @@ def posterior_model(problem: ImageProblem, prior: SkyPrior, flux: float) -> AnyM
     n_stokes = len(problem.prior.stokes)
     if is_polarised:
         return PolarisedModel(operator, prior, sky, n_stokes=n_stokes, noise=noise, fixed=fixed, used=used)
-    if problem.planes is not None:
+    if problem.planes is not None and not isinstance(operator, FramesOperator):
         return PlanesModel(
             operator, prior, n_stokes=n_stokes, gains=gains, noise=noise, fixed=fixed, used=used
         )

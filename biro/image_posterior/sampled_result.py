@@ -73,6 +73,8 @@ def fitted_image(
 
     from biro.image_posterior.sampling.chains import ChainDraws
     from biro.image_posterior.sampling.convolved_model import LARGE, ConvolvedModel
+    from biro.image_posterior.sampling.movie_prior import MovieField
+    from biro.image_posterior.sampling.movie_result import movie_of
     from biro.image_posterior.sampling.plane_priors import SpectralField
     from biro.image_posterior.sampling.planes_model import PlanesModel, PolarisedModel
 
@@ -129,6 +131,12 @@ def fitted_image(
         centre = np.asarray(model.image(jnp.asarray(draws.mean)))[None]
         facts["n_gain"] = n_free
         remarks = (_GAINS_APART.format(LARGE), *remarks)
+    if isinstance(model.prior, MovieField):
+        of_frames = movie_of(problem, model, states)
+        arrays |= of_frames.arrays
+        facts |= of_frames.facts
+        remarks += of_frames.remarks
+        centre = of_frames.mean if centre is None else centre
     if isinstance(model, PolarisedModel) and not model.antennas.changes_nothing:
         centre = model.centre(draws.mean)
         observation = problem.observation
@@ -144,15 +152,14 @@ def fitted_image(
     elif model.gains is not None and not isinstance(model, PolarisedModel):
         operator = _calibrated(problem, model, draws.mean, operator)
         # Gains of the mean state go with its image: with free amplitudes the mean image has another flux.
-        centre = np.asarray(model.image(jnp.asarray(draws.mean)))
-        centre = centre if isinstance(model, PlanesModel) else centre[None]
+        centre = model.operand(draws.mean)
         n_free = _n_free(states[:, model.at.gains])
         arrays["gain_coordinates"] = np.asarray(
             jax.vmap(lambda xi: model.gains.coordinates(xi[model.at.gains]))(states)
         )
         facts["gains"] = list(model.gains.names)
     if model.components is not None:
-        centre = np.asarray(model.image(jnp.asarray(draws.mean)))[None] if centre is None else centre
+        centre = model.operand(draws.mean) if centre is None else centre
         n_free += model.components.n
         theta = np.asarray(jax.vmap(lambda xi: model.components.theta(xi[model.at.components]))(states))
         arrays["parameters"] = theta

@@ -12,7 +12,7 @@ from biro.models.errors import ModelError
 from biro.models.quantities.parameter import Fixed, QuantityLike, quantity, read_entry, series
 from biro.models.quantities.prior import LogNormal, Normal, Prior
 from biro.models.quantities.strict import Entry, did_you_mean, short_repr, strict
-from biro.models.quantities.units import ANGLE, FLUX, NUMBER
+from biro.models.quantities.units import ANGLE, FLUX, NUMBER, TIME
 
 STOKES = ("I", "IQU", "IQUV")
 """Stokes parameters that an image may have."""
@@ -51,6 +51,11 @@ class ImagePrior:
         multiplies the brightness of the prior, so that flux far out is improbable.
     single_dish : SingleDish, optional
         A map of the same sky by a single dish, to which the image is fitted, too.
+    frames : int, optional
+        For "correlated-field" of Stokes I without a spectrum: number of equal parts of the time, each with an
+        image of its own. Without it the image is constant.
+    frame : time, optional
+        Length of a frame in place of their number.
     """
 
     label: ClassVar[str] = "image"
@@ -66,6 +71,8 @@ class ImagePrior:
     spectral_index: Entry = None
     envelope: QuantityLike = None
     single_dish: Entry = None
+    frames: Entry = None
+    frame: QuantityLike = None
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -94,6 +101,7 @@ class ImagePrior:
         self._read_flux()
         if self.single_dish is not None:
             object.__setattr__(self, "single_dish", read_single_dish(self.single_dish))
+        self._read_frames()
         if self.stokes not in STOKES:
             raise ModelError(
                 f"stokes: one of {', '.join(STOKES)}, found {short_repr(self.stokes)}"
@@ -108,6 +116,8 @@ class ImagePrior:
             ("stokes", not self.is_polarised),
             ("spectral_index", self.spectral_index is None),
             ("envelope", self.envelope is None),
+            ("frames", self.frames is None),
+            ("frame", self.frame is None),
         ):
             if not is_default and self.prior != "correlated-field":
                 raise ModelError(
@@ -133,6 +143,33 @@ class ImagePrior:
                 f"{short_repr(self.envelope)}"
             )
         object.__setattr__(self, "envelope", value)
+
+    def _read_frames(self) -> None:
+        """Check the number or the length of frames.
+
+        Raises
+        ------
+        ModelError
+            Neither is one, both are given, or the image has polarisation or a spectrum.
+        """
+        if self.frames is not None and (
+            isinstance(self.frames, bool) or not isinstance(self.frames, int) or self.frames < 1
+        ):
+            raise ModelError(f"frames: an integer from 1 on, found {short_repr(self.frames)}")
+        if self.frame is not None:
+            value = read_entry("frame", quantity, self.frame, TIME)
+            if not isinstance(value, Fixed) or not value.value > 0.0:
+                raise ModelError(f"frame: expected a time above 0, found {short_repr(self.frame)}")
+            object.__setattr__(self, "frame", value)
+        if self.frames is not None and self.frame is not None:
+            raise ModelError("frames, frame: one determines the other; leave one out")
+        if self.has_frames and (self.is_polarised or self.spectral_index is not None):
+            raise ModelError("frames need Stokes I without a spectrum; leave stokes and spectral_index out")
+
+    @property
+    def has_frames(self) -> bool:
+        """Whether the image may change in time."""
+        return self.frames is not None or self.frame is not None
 
     @property
     def is_sampled(self) -> bool:

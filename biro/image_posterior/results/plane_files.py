@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -37,7 +38,7 @@ def write_planes(image: ImageSamples, folder: Path) -> list[Path]:
     given |= {} if image.is_map else {"sd": image.sd, "median": image.median}
     given |= {} if image.beam is None else {"restored": image.restored()}
     written = [
-        _write(image, folder, name, given[name], unit) for name, unit in _UNITS.items() if name in given
+        write_plane(image, folder, name, given[name], unit) for name, unit in _UNITS.items() if name in given
     ]
     if image.is_polarised:
         written += _write_polarisation(image, folder)
@@ -45,7 +46,9 @@ def write_planes(image: ImageSamples, folder: Path) -> list[Path]:
         written += _write_spectra(image, folder)
     if not image.is_map:
         axis = FitsAxis("SAMPLE", 1.0, 1.0, 1.0, "")
-        written.append(_write(image, folder, "samples", image.samples[:, :, None], "Jy/pixel", more=axis))
+        written.append(
+            write_plane(image, folder, "samples", image.samples[:, :, None], "Jy/pixel", more=axis)
+        )
     return written
 
 
@@ -56,7 +59,7 @@ def _write_polarisation(image: ImageSamples, folder: Path) -> list[Path]:
     if not image.is_map:
         planes["pol_fraction_sd"] = found.fraction_error, ""
         planes["evpa_sd"] = np.rad2deg(found.angle_error), "deg"
-    return [_write(image, folder, name, plane[None], unit) for name, (plane, unit) in planes.items()]
+    return [write_plane(image, folder, name, plane[None], unit) for name, (plane, unit) in planes.items()]
 
 
 def _write_spectra(image: ImageSamples, folder: Path) -> list[Path]:
@@ -64,17 +67,17 @@ def _write_spectra(image: ImageSamples, folder: Path) -> list[Path]:
     written = []
     for k, each in enumerate(np.moveaxis(image.arrays["spectral_index"], 1, 0)):
         name = "spectral_index" if k == 0 else f"spectral_coefficient_{k}"
-        written.append(_write(image, folder, name, each.mean(axis=0)[None], ""))
+        written.append(write_plane(image, folder, name, each.mean(axis=0)[None], ""))
         if not image.is_map:
-            written.append(_write(image, folder, f"{name}_sd", each.std(axis=0, ddof=1)[None], ""))
+            written.append(write_plane(image, folder, f"{name}_sd", each.std(axis=0, ddof=1)[None], ""))
     ends = image.arrays["plane_freq"][[0, -1]]
     freq = np.linspace(float(ends[0]), float(ends[1]), N_CUBE)
     axis = FitsAxis("FREQ", float(freq[0]), float(freq[1] - freq[0]), 1.0, "Hz")
     planes = image.at_frequencies(freq).mean(axis=0).swapaxes(0, 1)
-    return [*written, _write(image, folder, "cube", planes, "Jy/pixel", freq=axis)]
+    return [*written, write_plane(image, folder, "cube", planes, "Jy/pixel", freq=axis)]
 
 
-def _write(
+def write_plane(
     image: ImageSamples,
     folder: Path,
     name: str,
@@ -83,8 +86,9 @@ def _write(
     *,
     freq: FitsAxis | None = None,
     more: FitsAxis | None = None,
+    cards: Mapping[str, str | float] | None = None,
 ) -> Path:
-    """Write planes (n_stokes, N, N), or an array with all axes."""
+    """Write planes (n_stokes, N, N), or an array with all axes; `cards` are further ones of the header."""
     about = image.about
     stokes = _STOKES[: planes.shape[-4 if planes.ndim > 3 else 0]]
     axes = celestial_axes(image.field.centre, image.field.cell, image.field.size)
@@ -94,7 +98,7 @@ def _write(
         *([] if more is None else [more]),
     ]
     keys = ("freq_frame", "field", "telescope", "date")
-    cards = image_cards(axes, unit=unit, **{key: str(about[key]) for key in keys})
+    cards = image_cards(axes, unit=unit, **{key: str(about[key]) for key in keys}) | dict(cards or {})
     if image.beam is not None and unit == "Jy/beam":
         cards |= {"BMAJ": float(np.rad2deg(image.beam.major)), "BMIN": float(np.rad2deg(image.beam.minor))}
         cards["BPA"] = float(np.rad2deg(image.beam.pa))

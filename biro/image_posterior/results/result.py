@@ -12,17 +12,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.display.formatting import FLUXES, Printed, angle_text, sexagesimal, unit_for
+from biro.display.formatting import FLUXES, Printed, sexagesimal, unit_for
 from biro.errors import InputError
 from biro.files.atomic import write_atomic, write_figure
 from biro.files.json_value import JsonValue
 from biro.files.npz import read_npz, reading
 from biro.image_posterior.field import ImageField
+from biro.image_posterior.results.movie import movie_lines
+from biro.image_posterior.results.movie_files import write_movie
 from biro.image_posterior.results.parameter_facts import beside_lines
 from biro.image_posterior.results.plane_files import write_planes
 from biro.image_posterior.results.polarisation import plane_lines
 from biro.image_posterior.results.products import write_spectrum
 from biro.image_posterior.results.region import Region, parse_region
+from biro.image_posterior.results.restoring import residual_lines
 from biro.image_posterior.results.samples import ImageSamples
 from biro.imaging.psf import RestoringBeam
 
@@ -59,25 +62,15 @@ class ImagePosterior(ImageSamples, Printed):
             f"{self.name}: {self.field} at {ra_dec}; prior {self.prior}, {kind}",
             f"  flux          {unit.text(flux.flux, 4)}{error} {unit.name}",
             *plane_lines(self.samples, self.facts.get("leakage")),
+            *movie_lines(self),
             f"  chi2/2N       {self.total_chi2:.4g} of {sum(self.n_data)} visibilities{self._noise_text()}",
         ]
         if len(self.chi2) > 1:
             pairs = zip(self.labels, self.reduced_chi2, self.n_data, strict=True)
             width = max(len(label) for label in self.labels) + 2
             lines += [f"    {label:<{width}}{value:.4g} of {n}" for label, value, n in pairs]
-        plane = self.residual[0]
-        unit = unit_for([float(np.abs(plane).max())], FLUXES)
-        lines.append(
-            f"  residual      rms {unit.text(float(plane.std()), 3)}, largest "
-            f"{unit.text(float(np.abs(plane).max()), 3)} {unit.name}/beam"
-        )
-        if self.beam is not None:
-            lines.append(
-                f"  beam          {angle_text(self.beam.major)} x {angle_text(self.beam.minor)}, "
-                f"PA {np.rad2deg(self.beam.pa):.4g} deg"
-            )
-        lines += [f"  {line}" for line in beside_lines(self.facts)]
-        return "\n".join([*lines, *(f"  {line}" for line in self.field.chosen)])
+        more = [*residual_lines(self.residual[0], self.beam), *beside_lines(self.facts), *self.field.chosen]
+        return "\n".join([*lines, *(f"  {line}" for line in more)])
 
     def __repr__(self) -> str:
         return f"<ImagePosterior {self.name}: {self.field}, prior {self.prior}; print() shows more>"
@@ -160,7 +153,7 @@ class ImagePosterior(ImageSamples, Printed):
             restored.fits (with a beam) and residual.fits in Jy/beam; the power spectrum of ln I, where the
             prior has one, as power_spectrum.csv and .png; image.png, summary.txt and image.npz. A polarised
             image has pol_fraction.fits and evpa.fits besides, one with a spectrum spectral_index.fits and
-            cube.fits; each has its error in a file _sd.fits.
+            cube.fits; each has its error in a file _sd.fits. One with frames has those of `write_movie`.
 
         Raises
         ------
@@ -172,6 +165,7 @@ class ImagePosterior(ImageSamples, Printed):
             raise InputError(f"{folder}: has an image already; choose another directory or give --overwrite")
         folder.mkdir(parents=True, exist_ok=True)
         written = [*write_planes(self, folder), *write_spectrum(folder, self, pictures=pictures)]
+        written += write_movie(self, folder, pictures=pictures)
         write_atomic(folder / "summary.txt", f"{self}\n".encode())
         if pictures:
             write_figure(folder / "image.png", self.plot(), dpi=150)
@@ -228,16 +222,11 @@ def read_result(run: str | os.PathLike[str]) -> ImagePosterior:
     with reading(path, "a fitted image"):
         facts = json.loads(str(arrays["facts"]))
         pixels, beam = facts["field"], facts["beam"]
+        rest = (tuple(pixels[key]) for key in ("centre", "chosen", "remarks"))
         return ImagePosterior(
             name=facts["name"],
             prior=facts["prior"],
-            field=ImageField(
-                pixels["size"],
-                pixels["cell"],
-                tuple(pixels["centre"]),
-                tuple(pixels["chosen"]),
-                tuple(pixels["remarks"]),
-            ),
+            field=ImageField(pixels["size"], pixels["cell"], *rest),
             samples=np.asarray(arrays["samples"], np.float64),
             is_map=facts["is_map"],
             labels=tuple(facts["labels"]),

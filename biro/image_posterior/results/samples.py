@@ -15,6 +15,7 @@ from biro.errors import InputError
 from biro.files.json_value import JsonValue
 from biro.image_posterior.field import ImageField
 from biro.image_posterior.primary_beam import LITTLE
+from biro.image_posterior.results.movie import Movie, movie_of_image
 from biro.image_posterior.results.parameter_facts import parameter_draws
 from biro.image_posterior.results.polarisation import Polarisation, polarisation_of
 from biro.image_posterior.results.region import Region, RegionFlux, parse_region
@@ -139,6 +140,19 @@ class ImageSamples:
         powers = log_freq[:, None] ** np.arange(1, coefficients.shape[1] + 1)
         factor = np.exp(np.einsum("fk,skyx->sfyx", powers, coefficients))
         return np.asarray(self.samples[:, None] * factor[:, :, None])
+
+    @cached_property
+    def movie(self) -> Movie:
+        """Images of all frames, and their light curves.
+
+        Raises
+        ------
+        InputError
+            The image is constant.
+        """
+        if "frames" not in self.arrays:
+            raise InputError(f"image {self.name!r} is constant; fit it with frames = 4, or another number")
+        return movie_of_image(self)
 
     @property
     def reduced_chi2(self) -> tuple[float, ...]:

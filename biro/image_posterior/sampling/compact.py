@@ -48,7 +48,7 @@ class Modes:
     basis : float64 (2 n_data, n_mode)
         Q.
     response : float64 (n_mode, N^2)
-        B, of Jy/pixel in units of the noise.
+        B, of Jy/pixel in units of the noise. With frames N^2 is the number of pixels of all.
     """
 
     basis: Array
@@ -57,7 +57,8 @@ class Modes:
 
 def find_modes(operator: ImageOperator, used: UsedData, flux: float) -> Modes | None:
     """The modes that the data measure of images of a flux (Jy); None where there are too many."""
-    n_pixel, n_row = operator.field.size**2, 2 * used.n
+    shape = (*operator.plane_axis, 1, operator.field.size, operator.field.size)
+    n_pixel, n_row = int(np.prod(shape)), 2 * used.n
     if n_pixel > LARGEST:
         return None
     most = min(n_pixel, n_row, MOST_MODES, MOST_VALUES // n_row)
@@ -67,7 +68,7 @@ def find_modes(operator: ImageOperator, used: UsedData, flux: float) -> Modes | 
         n_more = min(_BLOCK, most - basis.shape[1])
         if n_more <= 0:
             return None
-        images = rng.normal(size=(n_more, operator.field.size, operator.field.size))
+        images = rng.normal(size=(n_more, *shape))
         columns = np.stack([_forward(operator, used, root, image) for image in images], axis=1)
         for _ in range(2):  # twice is enough for orthogonality to rounding
             columns -= basis @ (basis.T @ columns)
@@ -84,13 +85,13 @@ def find_modes(operator: ImageOperator, used: UsedData, flux: float) -> Modes | 
 
 def _forward(operator: ImageOperator, used: UsedData, root: Array, image: Array) -> Array:
     """W^(1/2) R of an image, (2 n_data,)."""
-    return (real_parts(used.taken(operator.predict(image[None]))) * root).ravel()
+    return (real_parts(used.taken(operator.predict(image))) * root).ravel()
 
 
 def _back(operator: ImageOperator, used: UsedData, root: Array, column: Array) -> Array:
     """R^T W^(1/2) of numbers (2 n_data,), (N^2,)."""
     parts = column.reshape(2, -1) * root
-    return np.asarray(operator.adjoint(used.put(parts[0] + 1j * parts[1]))[0]).ravel()
+    return np.asarray(operator.adjoint(used.put(parts[0] + 1j * parts[1]))).ravel()
 
 
 class CompactModel(VisibilityModel):

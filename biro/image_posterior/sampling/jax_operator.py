@@ -64,7 +64,8 @@ def visibility_function(
 ) -> Callable[[Any], Any]:
     """R as a function of JAX: an image (N, N) in Jy/pixel to real and imaginary parts (2, n), in Jy.
 
-    With `n_stokes` images are (n_stokes, N, N), or (n_freq, n_stokes, N, N) where the operator has planes.
+    Images are (n_plane, N, N) where the operator has planes: frequencies or frames. With `n_stokes` they are
+    (n_stokes, N, N) or (n_plane, n_stokes, N, N).
 
     It works under jit, vmap, grad and jvp. A batch is one call, within which the gridder runs image by image.
     Real and imaginary parts are apart, so that the transpose is the adjoint of the real inner product.
@@ -79,9 +80,9 @@ def visibility_function(
     -------
     function
     """
-    n_freq = () if operator.freq is None else (len(operator.freq),)
-    planes = (*n_freq, n_stokes or 1, operator.field.size, operator.field.size)
-    shape = planes[1:] if n_stokes is None else planes
+    size = (operator.field.size, operator.field.size)
+    planes = (*operator.plane_axis, n_stokes or 1, *size)
+    shape = (*operator.plane_axis, *size) if n_stokes is None else planes
 
     def predict(image: Array) -> Array:
         return real_parts(used.taken(operator.predict(image.reshape(planes))))

@@ -107,8 +107,13 @@ class VisibilityModel:
         self._fixed = None if fixed is None else real_parts(self.used.taken(fixed))
 
     def image(self, xi: Any) -> Any:
-        """Brightness (N, N), Jy/pixel."""
+        """Brightness (N, N), Jy/pixel, or that of all planes."""
         return self.prior.image(xi[self.at.sky])
+
+    def operand(self, xi: Any) -> Array:
+        """The image of a state as the operator predicts it, with all axes, Jy/pixel."""
+        n = self.operator.field.size
+        return np.asarray(self.image(jnp.asarray(xi))).reshape(*self.operator.plane_axis, -1, n, n)
 
     def predicted(self, xi: Any) -> Any:
         """Real and imaginary parts of the model of the data, (2, n_data), Jy."""
@@ -133,8 +138,9 @@ class VisibilityModel:
 
     def _centroid(self, xi: Any) -> Any:
         """Centroid of the image, in units of half a pixel from the middle, (2,)."""
-        image = self.image(xi)
-        axis = jnp.arange(len(image)) - len(image) // 2
+        image, n = self.image(xi), self.operator.field.size
+        image = image.reshape(-1, n, n).mean(axis=0)  # over frames
+        axis = jnp.arange(n) - n // 2
         sums = jnp.stack([image.sum(axis=0) @ axis, image.sum(axis=1) @ axis])
         return sums / image.sum() / _CENTRED
 
