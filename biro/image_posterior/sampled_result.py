@@ -109,6 +109,8 @@ def fitted_image(
     noise: float | None
     n_free, centre = 0, None
     has_leakages = isinstance(model, PolarisedModel) and bool(model.antennas.leakage_names)
+    is_of_chains = isinstance(draws, ChainDraws)
+    state = _nearest(np.asarray(states), images) if is_of_chains and model.gains is not None else draws.mean
     if isinstance(draws, ChainDraws):
         remarks = (*_of_chains(draws), *([_CLOSURES] if problem.closures else []))
     else:
@@ -122,7 +124,7 @@ def fitted_image(
         facts |= of_closures
         remarks += (closure_remark(problem),)
     else:
-        operator, noise = _with_noise(problem, model, draws.mean)
+        operator, noise = _with_noise(problem, model, state)
     if isinstance(model, PlanesModel):
         centre = np.asarray(jax.lax.map(model.image, states)).mean(axis=0)
     if isinstance(model, ConvolvedModel) and model.calibrate is not None:
@@ -150,10 +152,10 @@ def fitted_image(
             ]
             facts["gains"] = list(antennas.names[: antennas.n_gain])
     elif model.gains is not None and not isinstance(model, PolarisedModel):
-        operator = _calibrated(problem, model, draws.mean, operator)
-        # Gains of the mean state go with its image: with free amplitudes the mean image has another flux.
-        centre = model.operand(draws.mean)
-        n_free = _n_free(states[:, model.at.gains])
+        operator = _calibrated(problem, model, state, operator)
+        # Gains of a state go with its image: with free amplitudes the mean image has another flux.
+        centre = model.operand(state)
+        n_free = 0 if is_of_chains else _n_free(states[:, model.at.gains])
         arrays["gain_coordinates"] = np.asarray(
             jax.vmap(lambda xi: model.gains.coordinates(xi[model.at.gains]))(states)
         )
@@ -188,6 +190,16 @@ def _of_chains(draws: ChainDraws) -> tuple[str, ...]:
     last = draws.blocks[-1]
     found = last.steps, draws.r_hat, R_HAT, draws.effective, N_EFFECTIVE, last.slowest
     return (_CHAINS_DISAGREE.format(*found),)
+
+
+def _nearest(states: Array, images: Array) -> Array:
+    """The sample whose image is nearest to the mean image.
+
+    Gains of chains are far from normal: the image and the gains of a mean state may fit worse than any
+    sample. chi2 of a sample has the expectation 2 N, and no number is free in it.
+    """
+    distance = ((images - images.mean(axis=0)) ** 2).sum(axis=(1, 2, 3))
+    return np.asarray(states[int(distance.argmin())])
 
 
 def _n_free(numbers: Any) -> int:

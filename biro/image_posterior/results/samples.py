@@ -43,8 +43,9 @@ class ImageSamples:
     labels : tuple of str
         Of the partitions.
     chi2 : tuple of float
-        Of the mean image (with sampled gains: of the image at their mean) and each partition, with the noise
-        factor in: 2 N is expected of noise.
+        Of the mean image and each partition, with the noise factor in: 2 N is expected of noise. With sampled
+        gains it is of the image and the gains of their mean, or of the sample of chains nearest to the mean
+        image.
     n_data : tuple of int
         N, complex samples of each partition.
     noise : float
