@@ -88,8 +88,8 @@ def by_ducc(operator: ImageOperator, places: Sequence[NDArray[np.bool_]]) -> Cal
 
 def models(operator: ImageOperator, prior: Any) -> Iterator[tuple[str, Callable[[], Any]]]:
     """Names, and what makes each model."""
-    from biro.image_posterior.sampling.convolved_model import ConvolvedModel
-    from biro.image_posterior.sampling.visibility_model import VisibilityModel
+    from biro.image_posterior.sampling.models.convolved_model import ConvolvedModel
+    from biro.image_posterior.sampling.models.visibility_model import VisibilityModel
 
     def of_ducc() -> VisibilityModel:
         made = VisibilityModel(operator, prior)

@@ -203,8 +203,8 @@ def _start(problem: ImageProblem, model: AnyModel, calibrated: ImageOperator, im
 def _sampled(problem: ImageProblem, model: AnyModel, settings: Settings, start: Array) -> Draws:
     from biro.image_posterior.sampling.chains import sample_chains
     from biro.image_posterior.sampling.compact import CompactModel
-    from biro.image_posterior.sampling.convolved_model import ConvolvedModel
-    from biro.image_posterior.sampling.map_model import MapModel
+    from biro.image_posterior.sampling.models.convolved_model import ConvolvedModel
+    from biro.image_posterior.sampling.models.map_model import MapModel
     from biro.image_posterior.sampling.variational import sample
 
     checkpoint: Path | None = None
@@ -256,7 +256,7 @@ def _tell(line: str) -> None:
 def _plan(problem: ImageProblem, model: AnyModel, settings: Settings) -> str:
     """Memory and time of the run, before it begins."""
     from biro.image_posterior.sampling.compact import CompactModel
-    from biro.image_posterior.sampling.convolved_model import ConvolvedModel
+    from biro.image_posterior.sampling.models.convolved_model import ConvolvedModel
 
     if isinstance(model, CompactModel) and settings.method == "hmc":
         return _plan_of_chains(model, settings)

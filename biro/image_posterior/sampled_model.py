@@ -18,9 +18,9 @@ from biro.models.quantities.prior import LogNormal, Normal, Prior
 
 if TYPE_CHECKING:
     from biro.image_posterior.sampling.compact import CompactModel
-    from biro.image_posterior.sampling.convolved_model import Calibration, ConvolvedModel
+    from biro.image_posterior.sampling.models.convolved_model import Calibration, ConvolvedModel
+    from biro.image_posterior.sampling.models.visibility_model import VisibilityModel
     from biro.image_posterior.sampling.sky_priors import CorrelatedField, SkyPrior
-    from biro.image_posterior.sampling.visibility_model import VisibilityModel
 
     AnyModel: TypeAlias = VisibilityModel | CompactModel | ConvolvedModel
 
@@ -105,12 +105,12 @@ def posterior_model(problem: ImageProblem, prior: SkyPrior, flux: float) -> AnyM
     Where large data have gains, the data of the operator of the problem have first gains taken out.
     """
     from biro.image_posterior.sampling.compact import with_modes
-    from biro.image_posterior.sampling.component_model import ComponentModel
-    from biro.image_posterior.sampling.convolved_model import ConvolvedModel
-    from biro.image_posterior.sampling.gain_model import GainModel
     from biro.image_posterior.sampling.jax_operator import UsedData
-    from biro.image_posterior.sampling.noise_model import NoiseModel
-    from biro.image_posterior.sampling.planes_model import PlanesModel, PolarisedModel
+    from biro.image_posterior.sampling.models.component_model import ComponentModel
+    from biro.image_posterior.sampling.models.convolved_model import ConvolvedModel
+    from biro.image_posterior.sampling.models.gain_model import GainModel
+    from biro.image_posterior.sampling.models.noise_model import NoiseModel
+    from biro.image_posterior.sampling.models.planes_model import PlanesModel, PolarisedModel
 
     sky, observation = problem.sky, problem.observation
     if problem.closures:
@@ -158,7 +158,7 @@ def calibration(problem: ImageProblem) -> Calibration:
 
 def is_convolved(problem: ImageProblem) -> bool:
     """Whether convolutions with the PSF take the place of predictions: large data of an image, and gains."""
-    from biro.image_posterior.sampling.convolved_model import LARGE
+    from biro.image_posterior.sampling.models.convolved_model import LARGE
 
     noise = problem.sky.noise
     is_fitted = isinstance(noise.factor, Prior) or noise.follows_model

@@ -72,11 +72,11 @@ def fitted_image(
     import jax.numpy as jnp
 
     from biro.image_posterior.sampling.chains import ChainDraws
-    from biro.image_posterior.sampling.convolved_model import LARGE, ConvolvedModel
+    from biro.image_posterior.sampling.models.convolved_model import LARGE, ConvolvedModel
+    from biro.image_posterior.sampling.models.planes_model import PlanesModel, PolarisedModel
     from biro.image_posterior.sampling.movie_prior import MovieField
     from biro.image_posterior.sampling.movie_result import movie_of
     from biro.image_posterior.sampling.plane_priors import SpectralField
-    from biro.image_posterior.sampling.planes_model import PlanesModel, PolarisedModel
 
     is_map = not len(draws.samples)
     states = jnp.asarray(draws.mean[None] if is_map else draws.samples)

@@ -40,7 +40,7 @@ class LogNormalPixels:
 @pytest.fixture
 def made(operator: ImageOperator) -> SimpleNamespace:  # noqa: F811
     """A sky of the prior, observed, with the model by convolution, and R as a matrix divided by the noise."""
-    from biro.image_posterior.sampling.convolved_model import ConvolvedModel
+    from biro.image_posterior.sampling.models.convolved_model import ConvolvedModel
 
     rng, prior, matrix = np.random.default_rng(3), LogNormalPixels(), explicit(operator)
     truth = np.asarray(prior.image(rng.normal(size=N * N)))
@@ -128,7 +128,7 @@ def test_gains_of_large_data_are_solved_for_between_iterations(monkeypatch: pyte
     """Errors of phase are taken out, as many as there are, and the result states that they have no errors."""
     from biro.image_posterior import sampled
     from biro.image_posterior.problem import FittedImage, ImageProblem
-    from biro.image_posterior.sampling import convolved_model
+    from biro.image_posterior.sampling.models import convolved_model
 
     monkeypatch.setattr(convolved_model, "LARGE", 100)
     rng, size, n_time = np.random.default_rng(7), 24, 3

@@ -212,10 +212,10 @@ class TestSamples:
             yield
 
     def test_flux_and_pixels_have_the_posterior_of_the_linear_model(self, linear: SimpleNamespace) -> None:
-        from biro.image_posterior.sampling.component_model import ComponentModel
         from biro.image_posterior.sampling.jax_operator import UsedData
+        from biro.image_posterior.sampling.models.component_model import ComponentModel
+        from biro.image_posterior.sampling.models.visibility_model import VisibilityModel
         from biro.image_posterior.sampling.variational import Settings, sample
-        from biro.image_posterior.sampling.visibility_model import VisibilityModel
 
         prior = SimpleNamespace(
             n=N * N, lines=(), is_hyper=np.zeros(N * N, bool),
@@ -301,8 +301,8 @@ class TestClosures:
         )
 
     def test_chi2_is_that_of_an_explicit_set_with_its_covariance(self, double: biro.Observation) -> None:
-        from biro.image_posterior.sampling.closure_model import ClosureModel
         from biro.image_posterior.sampling.jax_operator import UsedData, real_parts
+        from biro.image_posterior.sampling.models.closure_model import ClosureModel
 
         (part,) = double.partitions
         used = UsedData([part.weight])

@@ -39,7 +39,7 @@ class Measured:
         import jax
         import nifty.re as jft
 
-        from biro.image_posterior.sampling.visibility_model import unit_noise
+        from biro.image_posterior.sampling.models.visibility_model import unit_noise
 
         made = jft.Gaussian(jax.numpy.asarray(self._data), noise_cov_inv=unit_noise, noise_std_inv=unit_noise)
         return made.amend(self.visibilities, domain=jax.ShapeDtypeStruct((self.n,), jax.numpy.float64))

@@ -311,8 +311,8 @@ class LinearPrior:
 
 
 def test_samples_of_a_linear_prior_are_those_of_a_wiener_filter(observation: biro.Observation) -> None:
+    from biro.image_posterior.sampling.models.visibility_model import VisibilityModel
     from biro.image_posterior.sampling.variational import Settings, sample
-    from biro.image_posterior.sampling.visibility_model import VisibilityModel
 
     rng, n, (part,) = np.random.default_rng(6), 8, observation.partitions
     # The middle frame has no data, and follows from the others.

@@ -131,7 +131,7 @@ def value_of(name: str, table: dict[str, dict[str, complex]]) -> float:
     ("basis", "rotation"), [("linear", "corrected"), ("linear", "present"), ("circular", "corrected")]
 )
 def test_one_pixel_is_a_point_to_all_antennas(basis: str, rotation: str) -> None:
-    from biro.image_posterior.sampling.planes_model import PolarisedModel
+    from biro.image_posterior.sampling.models.planes_model import PolarisedModel
 
     blank = seen(SkyModel([point(I="0 Jy")]), basis)
     table = leakages(blank.partition_views[0].antenna_names, basis)
@@ -152,7 +152,7 @@ def test_one_pixel_is_a_point_to_all_antennas(basis: str, rotation: str) -> None
 
 
 def test_gains_of_each_feed_stand_before_leakage() -> None:
-    from biro.image_posterior.sampling.planes_model import PolarisedModel
+    from biro.image_posterior.sampling.models.planes_model import PolarisedModel
 
     rng = np.random.default_rng(8)
     blank = seen(SkyModel([point(I="0 Jy")]), "circular")
@@ -189,7 +189,7 @@ def test_planes_of_stokes_and_frequency_have_an_exact_adjoint_and_slopes() -> No
     import jax.numpy as jnp
 
     from biro.image_posterior.sampling.jax_operator import UsedData, visibility_function
-    from biro.image_posterior.sampling.planes_model import PolarisedModel
+    from biro.image_posterior.sampling.models.planes_model import PolarisedModel
 
     rng = np.random.default_rng(4)
     blank = seen(SkyModel([point(I="0 Jy")]), "circular", n_chan=4)
@@ -266,7 +266,7 @@ def test_spectra_are_log_polynomials_between_planes() -> None:
 def test_the_spectral_index_of_a_point_has_the_error_of_least_squares() -> None:
     import jax.numpy as jnp
 
-    from biro.image_posterior.sampling.planes_model import PlanesModel
+    from biro.image_posterior.sampling.models.planes_model import PlanesModel
 
     nu0, index, curvature, flux = 1.5e9, -1.2, 0.3, 2.0
     spectrum = {"spectral_index": [index, curvature], "I": f"{flux} Jy"}
@@ -303,7 +303,7 @@ def test_the_spectral_index_of_a_point_has_the_error_of_least_squares() -> None:
 
 
 def test_leakages_of_a_point_are_those_of_its_fit_as_a_component() -> None:
-    from biro.image_posterior.sampling.planes_model import PolarisedModel
+    from biro.image_posterior.sampling.models.planes_model import PolarisedModel
 
     basis, feeds = "circular", Feeds(rotation="present")
     blank = seen(SkyModel([point(I="0 Jy")]), basis)

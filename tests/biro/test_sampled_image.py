@@ -96,8 +96,8 @@ class LinearPrior:
 @pytest.fixture(scope="module")
 def wiener(operator: ImageOperator) -> SimpleNamespace:
     """Data of a sky of the linear prior, the exact posterior, and samples of it."""
+    from biro.image_posterior.sampling.models.visibility_model import VisibilityModel
     from biro.image_posterior.sampling.variational import Settings, sample
-    from biro.image_posterior.sampling.visibility_model import VisibilityModel
 
     rng, prior, matrix = np.random.default_rng(5), LinearPrior(), explicit(operator)
     truth = prior.image(rng.normal(size=N * N))
@@ -304,7 +304,7 @@ def test_pairs_whose_bending_did_not_end_are_left_out() -> None:
 
 class TestConvolvedModel:
     def test_energy_and_metric_are_those_of_the_exact_data(self, wiener: SimpleNamespace) -> None:
-        from biro.image_posterior.sampling.convolved_model import ConvolvedModel
+        from biro.image_posterior.sampling.models.convolved_model import ConvolvedModel
 
         model = ConvolvedModel(wiener.operator, wiener.prior)
         rng = np.random.default_rng(7)
@@ -373,13 +373,13 @@ class TestPriors:
         ],
     )
     def test_quantities_have_the_quantiles_of_their_priors(self, prior: Any, law: Any) -> None:
-        from biro.image_posterior.sampling.noise_model import from_normal
+        from biro.image_posterior.sampling.models.noise_model import from_normal
 
         xi = np.linspace(-4.0, 4.0, 9)
         np.testing.assert_allclose(from_normal(prior)(xi), law.ppf(stats.norm.cdf(xi)), rtol=1e-7)
 
     def test_other_priors_are_refused(self) -> None:
-        from biro.image_posterior.sampling.noise_model import from_normal
+        from biro.image_posterior.sampling.models.noise_model import from_normal
 
         with pytest.raises(InputError, match="found triangular"):
             from_normal(Triangular(0.0, 1.0, 2.0))
@@ -395,8 +395,8 @@ def _seen(prior: Any, xi: np.ndarray) -> tuple[float, float]:
 class TestGains:
     @pytest.fixture
     def gains(self, observation: biro.Observation, operator: ImageOperator) -> Any:
-        from biro.image_posterior.sampling.gain_model import GainModel
         from biro.image_posterior.sampling.jax_operator import UsedData
+        from biro.image_posterior.sampling.models.gain_model import GainModel
 
         gain = Gain(
             amplitude=PerSegment(LogNormal(0.1), per="integration", correlated="2 h"),
@@ -457,8 +457,8 @@ class TestGains:
     def test_what_is_not_fitted_is_refused(
         self, observation: biro.Observation, operator: ImageOperator
     ) -> None:
-        from biro.image_posterior.sampling.gain_model import GainModel
         from biro.image_posterior.sampling.jax_operator import UsedData
+        from biro.image_posterior.sampling.models.gain_model import GainModel
 
         used = UsedData(operator.weights)
         with pytest.raises(InputError, match="numbers are not applied"):
@@ -473,7 +473,7 @@ class TestNoise:
         self, observation: biro.Observation, operator: ImageOperator
     ) -> None:
         from biro.image_posterior.sampling.jax_operator import UsedData
-        from biro.image_posterior.sampling.noise_model import NoiseModel
+        from biro.image_posterior.sampling.models.noise_model import NoiseModel
 
         used = UsedData(operator.weights)
         noise = Noise(factor=LogUniform(0.5, 2.0), systematic=0.1)

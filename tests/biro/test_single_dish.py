@@ -331,8 +331,8 @@ def test_samples_have_the_likelihood_of_both(dish: SingleDishData) -> None:
     import nifty.re as jft
 
     from biro.image_posterior.sampling.jax_room import double_precision
-    from biro.image_posterior.sampling.map_model import MapModel
-    from biro.image_posterior.sampling.visibility_model import Sections, unit_noise
+    from biro.image_posterior.sampling.models.map_model import MapModel
+    from biro.image_posterior.sampling.models.visibility_model import Sections, unit_noise
 
     class Sky:
         def planes(self, xi: Any) -> Any:

@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 from biro.files.json_value import JsonValue
 from biro.image_posterior.operator import ImageOperator, with_data
 from biro.image_posterior.problem import ImageProblem
-from biro.image_posterior.sampling.closure_model import ClosureModel
 from biro.image_posterior.sampling.compact import with_modes
-from biro.image_posterior.sampling.component_model import ComponentModel
 from biro.image_posterior.sampling.envelope import envelope_line, envelope_of
 from biro.image_posterior.sampling.jax_operator import UsedData
-from biro.image_posterior.sampling.noise_model import NoiseModel
+from biro.image_posterior.sampling.models.closure_model import ClosureModel
+from biro.image_posterior.sampling.models.component_model import ComponentModel
+from biro.image_posterior.sampling.models.noise_model import NoiseModel
+from biro.image_posterior.sampling.models.visibility_model import VisibilityModel
 from biro.image_posterior.sampling.sky_priors import SkyPrior
-from biro.image_posterior.sampling.visibility_model import VisibilityModel
 from biro.models import Fixed, Gain
 from biro.models.components.antenna_terms.per_segment import PerSegment
 from biro.models.quantities.prior import LogNormal, Uniform

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from biro.image_posterior.operator import ImageOperator
 from biro.image_posterior.sampling.jax_operator import UsedData, real_parts
+from biro.image_posterior.sampling.models.visibility_model import VisibilityModel, unit_noise
 from biro.image_posterior.sampling.sky_priors import SkyPrior
-from biro.image_posterior.sampling.visibility_model import VisibilityModel, unit_noise
 
 Array = NDArray[np.float64]
 _NEGLIGIBLE = 0.01

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.image_posterior.operator import ImageOperator
-from biro.image_posterior.sampling.convolved_model import convolved, transform_of_psf
+from biro.image_posterior.sampling.models.convolved_model import convolved, transform_of_psf
 
 Array = NDArray[np.float64]
 N_STEP = 300

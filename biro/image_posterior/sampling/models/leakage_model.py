@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import InputError
-from biro.image_posterior.sampling.gain_model import GainModel
 from biro.image_posterior.sampling.jax_operator import UsedData
-from biro.image_posterior.sampling.noise_model import from_normal
+from biro.image_posterior.sampling.models.gain_model import GainModel
+from biro.image_posterior.sampling.models.noise_model import from_normal
 from biro.models.bound.antenna_terms.layout import TermSlots, antenna_term_slots
 from biro.models.bound.antenna_terms.rotation import rotation
 from biro.models.bound.slots import ModelSlots, ResolvedSlots

@@ -15,8 +15,8 @@ from jax.tree_util import Partial
 from nifty.re.likelihood import LikelihoodSum
 from numpy.typing import NDArray
 
-from biro.image_posterior.sampling.convolved_model import ConvolvedModel
-from biro.image_posterior.sampling.visibility_model import VisibilityModel, unit_noise
+from biro.image_posterior.sampling.models.convolved_model import ConvolvedModel
+from biro.image_posterior.sampling.models.visibility_model import VisibilityModel, unit_noise
 from biro.image_posterior.single_dish import SingleDishData
 
 Array = NDArray[np.float64]

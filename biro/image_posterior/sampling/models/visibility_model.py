@@ -18,11 +18,11 @@ from jax.tree_util import Partial
 from numpy.typing import NDArray
 
 from biro.image_posterior.operator import ImageOperator, Vis
-from biro.image_posterior.sampling.closure_model import ClosureModel
-from biro.image_posterior.sampling.component_model import ComponentModel
-from biro.image_posterior.sampling.gain_model import GainModel
 from biro.image_posterior.sampling.jax_operator import UsedData, real_parts, visibility_function
-from biro.image_posterior.sampling.noise_model import NoiseModel
+from biro.image_posterior.sampling.models.closure_model import ClosureModel
+from biro.image_posterior.sampling.models.component_model import ComponentModel
+from biro.image_posterior.sampling.models.gain_model import GainModel
+from biro.image_posterior.sampling.models.noise_model import NoiseModel
 from biro.image_posterior.sampling.sky_priors import SkyPrior
 
 Array = NDArray[np.float64]

@@ -28,8 +28,8 @@ from numpy.typing import NDArray
 
 from biro.image_posterior.operator import ImageOperator
 from biro.image_posterior.sampling.jax_operator import UsedData
+from biro.image_posterior.sampling.models.visibility_model import Sections
 from biro.image_posterior.sampling.sky_priors import SkyPrior
-from biro.image_posterior.sampling.visibility_model import Sections
 from biro.jax import HostFunction, call_host
 
 Array = NDArray[np.float64]

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from biro.files.json_value import JsonValue
 from biro.image_posterior.operator import ImageOperator, Vis, with_data
 from biro.image_posterior.sampling.jax_operator import UsedData, real_parts, visibility_function
-from biro.image_posterior.sampling.leakage_model import AntennaModel
-from biro.image_posterior.sampling.noise_model import NoiseModel
+from biro.image_posterior.sampling.models.leakage_model import AntennaModel
+from biro.image_posterior.sampling.models.noise_model import NoiseModel
+from biro.image_posterior.sampling.models.visibility_model import VisibilityModel
 from biro.image_posterior.sampling.sky_priors import SkyPrior
-from biro.image_posterior.sampling.visibility_model import VisibilityModel
 from biro.models.sky import SkyModel
 
 Array = NDArray[np.float64]
