@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from biro.image_posterior.results.samples import ImageSamples
 
 Array = NDArray[np.float64]
 DAY = 86400.0
@@ -202,26 +201,12 @@ class Movie:
         return draw_frames(self)
 
 
-def movie_of_image(image: ImageSamples) -> Movie:
-    """The frames of an `ImagePosterior` that has them."""
-    arrays = image.arrays
-    n_data = arrays["frame_n_data"]
-    chi2 = np.full(len(n_data), np.nan)
-    np.divide(arrays["frame_chi2"], 2.0 * n_data, out=chi2, where=n_data > 0)
-    return Movie(
-        image.field, arrays["frame_edges"], arrays["frames"], n_data, chi2, image.is_map, image.remarks
-    )
-
-
-def movie_lines(image: ImageSamples) -> list[str]:
-    """What the text of an image says of its frames; nothing where it has none."""
-    if "frames" not in image.arrays:
-        return []
-    change, curve = image.facts["change"], movie_of_image(image).flux
+def movie_lines(movie: Movie, change: Any) -> list[str]:
+    """What the text of an image says of its frames, and of their change (`facts["change"]`)."""
     sd, z = change["sd_in_time"], change.get("significance")
     error = "" if sd["sd"] is None else f" +- {sd['sd']:.2g}"
     seen = "" if z is None else f"; changes have a significance of {z:.3g} standard deviations"
     return [
         f"  sd in time    {sd['mean']:.2g}{error} of the mean of ln I{seen}",
-        *(f"    {line}".rstrip() for line in align(curve.cells()).splitlines()),
+        *(f"    {line}".rstrip() for line in align(movie.flux.cells()).splitlines()),
     ]

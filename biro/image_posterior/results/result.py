@@ -62,7 +62,7 @@ class ImagePosterior(ImageSamples, Printed):
             f"{self.name}: {self.field} at {ra_dec}; prior {self.prior}, {kind}",
             f"  flux          {unit.text(flux.flux, 4)}{error} {unit.name}",
             *plane_lines(self.samples, self.facts.get("leakage")),
-            *movie_lines(self),
+            *(movie_lines(self.movie, self.facts["change"]) if "frames" in self.arrays else []),
             f"  chi2/2N       {self.total_chi2:.4g} of {sum(self.n_data)} visibilities{self._noise_text()}",
         ]
         if len(self.chi2) > 1:

@@ -15,7 +15,7 @@ from biro.errors import InputError
 from biro.files.json_value import JsonValue
 from biro.image_posterior.field import ImageField
 from biro.image_posterior.primary_beam import LITTLE
-from biro.image_posterior.results.movie import Movie, movie_of_image
+from biro.image_posterior.results.movie import Movie
 from biro.image_posterior.results.parameter_facts import parameter_draws
 from biro.image_posterior.results.polarisation import Polarisation, polarisation_of
 from biro.image_posterior.results.region import Region, RegionFlux, parse_region
@@ -153,7 +153,13 @@ class ImageSamples:
         """
         if "frames" not in self.arrays:
             raise InputError(f"image {self.name!r} is constant; fit it with frames = 4, or another number")
-        return movie_of_image(self)
+        arrays = self.arrays
+        n_data = arrays["frame_n_data"]
+        chi2 = np.full(len(n_data), np.nan)
+        np.divide(arrays["frame_chi2"], 2.0 * n_data, out=chi2, where=n_data > 0)
+        return Movie(
+            self.field, arrays["frame_edges"], arrays["frames"], n_data, chi2, self.is_map, self.remarks
+        )
 
     @property
     def reduced_chi2(self) -> tuple[float, ...]:
