@@ -224,7 +224,7 @@ def _sampled(problem: ImageProblem, model: AnyModel, settings: Settings, start: 
         return sample(
             whole, start, settings, checkpoint=checkpoint, identity=identity, tell=_tell, between=between
         )
-    except ValueError as error:
+    except (ValueError, RuntimeError) as error:  # the latter from compiled code
         if "energy is nan" not in str(error).lower():
             raise
         raise RunError(

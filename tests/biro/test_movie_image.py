@@ -465,15 +465,18 @@ def test_the_result_states_whether_changes_are_seen(operator: FramesOperator) ->
     assert found.arrays["frames"].shape == (32, 3, N, N)
 
 
-def test_samples_that_leave_the_range_of_numbers_end_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [ValueError, RuntimeError])
+def test_samples_that_leave_the_range_of_numbers_end_in_a_line(
+    error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
     from biro.image_posterior import sampled
     from biro.image_posterior.sampling import variational
 
     def fails(*_: Any, **__: Any) -> None:
-        raise ValueError("energy is Nan")  # as nifty does
+        raise error("energy is Nan")  # as nifty does, and what JAX makes of it in compiled code
 
     monkeypatch.setattr(variational, "sample", fails)
-    settings, problem = variational.Settings(method="geovi"), SimpleNamespace(run_dir=None)
+    settings, problem = variational.Settings(method="geovi"), SimpleNamespace(run_dir=None, single_dish=None)
     with pytest.raises(biro.BiroError, match=r'method = "geovi": samples left the range .* \(n_pairs\)'):
         sampled._sampled(problem, SimpleNamespace(), settings, np.zeros(1))  # type: ignore[arg-type]
 
