@@ -75,6 +75,12 @@ def test_samples_bend_as_with_the_exact_data(made: SimpleNamespace) -> None:
     np.testing.assert_allclose(found, expected, atol=2e-3 * np.abs(expected).max())
 
 
+def test_numbers_of_others_behind_those_of_the_image_do_not_count(made: SimpleNamespace) -> None:
+    """The scale of a single-dish map is the last number of a state, which a prior may take as its own."""
+    xi = np.random.default_rng(8).normal(size=N * N)
+    np.testing.assert_array_equal(made.model.image(np.append(xi, 3.0)), made.prior.image(xi))
+
+
 def test_noise_of_samples_has_the_covariance_of_the_exact_data(made: SimpleNamespace) -> None:
     likelihood = made.model.likelihood()
     images = jax.jit(jax.vmap(made.model._noise))(np.random.default_rng(5).normal(size=400))

@@ -344,6 +344,7 @@ def test_samples_have_the_likelihood_of_both(dish: SingleDishData) -> None:
         prior, n, n_data, at = Sky(), N * N, N * N // 2, Sections(slice(0, N * N), slice(0, 0), slice(0, 0))
         is_hyper = np.zeros(N * N, bool)
         watched: tuple[Any, ...] = ()
+        circles = np.array([3])
 
         def visibilities(self, xi: Any) -> Any:
             return jnp.exp(xi)
@@ -360,3 +361,4 @@ def test_samples_have_the_likelihood_of_both(dish: SingleDishData) -> None:
         expected = of_map + 0.5 * ((image - 1.0) ** 2).sum()
         assert float(both.likelihood()(jnp.asarray(xi))) == pytest.approx(expected, rel=1e-10)
         np.testing.assert_array_equal(both.watched[-1], [N * N])
+        np.testing.assert_array_equal(both.circles, [3])

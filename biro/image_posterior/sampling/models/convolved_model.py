@@ -181,7 +181,7 @@ class ConvolvedModel:
 
     def image(self, xi: Any) -> Any:
         """Brightness (N, N), Jy/pixel."""
-        return self.prior.image(xi)
+        return self.prior.image(xi[self.at.sky])
 
     def major_cycle(self, xi: Array) -> None:
         """Solve for gains if asked, and make the residual exact at the image of a state."""

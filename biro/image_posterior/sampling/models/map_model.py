@@ -54,6 +54,12 @@ class MapModel:
         """The model of all data in units of their noise, (n,)."""
         return jnp.concatenate([self.model.visibilities(xi[:-1]).ravel(), self.seen(xi)])
 
+    @property
+    def circles(self) -> NDArray[np.int64]:
+        """Numbers to which 2 may be added; see `CompactModel.circles`."""
+        found: NDArray[np.int64] = self.model.circles  # type: ignore[union-attr]
+        return found
+
     def quantities(self, xi: Any) -> dict[str, Any]:
         """What must agree among chains; see `CompactModel.quantities`."""
         of_model: dict[str, Any] = self.model.quantities(xi[:-1])  # type: ignore[union-attr]
