@@ -16,7 +16,7 @@ from biro.models import SkyModel
 ONE = "leave it out: an image is fitted to all data together, in one run"
 REFUSED: dict[str, tuple[object, str]] = {
     "sampler": (None, "leave it out: images have engines of their own (--set method=geovi)"),
-    "compare": (False, "leave it out: images have no evidence"),
+    "compare": (False, "fit each image with --set elbo=1, and write biro compare RUN RUN"),
     "precision": ("double", "leave it out: images are predicted in double precision"),
     "gaussian_frame": ("tangent", "leave it out: Gaussians beside an image lie in the tangent plane"),
     "smearing": ("auto", "leave it out: images are not smeared; average the data less, or flag channels"),

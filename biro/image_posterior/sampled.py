@@ -127,13 +127,18 @@ def _with_elbo(problem: ImageProblem, model: AnyModel, method: Method) -> Method
     Raises
     ------
     InputError
-        Another method was asked for, closures, or an image that is too large.
+        Another method was asked for, closures, gains of large data, or an image that is too large.
     """
     from biro.image_posterior.sampling.elbo import check_elbo
 
     check_elbo(model.n)
     if problem.closures:
         raise InputError('elbo: is not available for gains = "closures"; leave it out')
+    if model.is_convolved and problem.sky.gains:
+        raise InputError(
+            f"elbo: is not available for gains beside {model.n_data} visibilities, which are solved for "
+            "without their priors; average the data (--average-time), or leave elbo out"
+        )
     if method in ("mgvi", "geovi"):
         return method
     if "method" in problem.options:

@@ -100,13 +100,18 @@ ABOUT = {"freq_frame": "TOPO", "field": "a", "telescope": "b", "date": "2026-03-
 
 
 def result(
-    value: float, *, data: str = "d", method: str = "geovi", remarks: tuple[str, ...] = ()
+    value: float,
+    *,
+    data: str = "d",
+    method: str = "geovi",
+    remarks: tuple[str, ...] = (),
+    error: float | None = 0.5,
 ) -> ImagePosterior:
     return ImagePosterior(
         name="x", prior="pixels", field=ImageField(16, 1e-5, (0.0, 0.0)), samples=np.ones((2, 1, 16, 16)),
         is_map=False, labels=("a",), chi2=(1.0,), n_data=(1,), noise=1.0, residual=np.zeros((1, 16, 16)),
         beam=None, about=ABOUT | {"freq": 1e9, "bandwidth": 1e6}, remarks=remarks,
-        facts={"method": method, "elbo": {"value": value, "error": 0.5, "data": data}},
+        facts={"method": method, "elbo": {"value": value, "error": error, "data": data}},
     )  # fmt: skip
 
 
@@ -130,6 +135,7 @@ def test_images_of_the_same_data_are_compared_and_limits_stand_below(tmp_path: P
         (result(1.0, data="e"), "was fitted to other data than a"),
         (result(1.0, method="mgvi"), "b: has samples of mgvi, a of geovi"),
         (replace(result(1.0), facts={"method": "hmc"}), "b: has no ELBO; fit it with --set elbo=1"),
+        (result(1.0, error=None), "b: the error of its ELBO is not known"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(other: ImagePosterior, message: str) -> None:
@@ -156,3 +162,29 @@ def test_other_values_of_the_option_are_refused(value: Any) -> None:
 
     with pytest.raises(InputError, match="elbo: 1 or 0"):
         Settings(elbo=value)
+
+
+def test_an_error_that_is_not_known_is_stated() -> None:
+    assert "ELBO          1.00, error not known, at most ln evidence" in str(result(1.0, error=None))
+
+
+def test_too_few_samples_are_refused() -> None:
+    """One pair has no error of the ELBO, and one sample of chains no error at all."""
+    from biro.image_posterior.sampling.variational import Settings
+
+    with pytest.raises(InputError, match="n_samples = 4 at least, found 2"):
+        Settings(elbo=True, n_samples=2)
+    with pytest.raises(InputError, match="at least 2 samples, found 1"):
+        Settings(method="hmc", n_samples=1)
+
+
+def test_gains_of_large_data_have_no_bound() -> None:
+    """They are solved for without their priors, which the evidence would have."""
+    from types import SimpleNamespace
+
+    from biro.image_posterior.sampled import _with_elbo
+
+    problem: Any = SimpleNamespace(closures=False, sky=SimpleNamespace(gains=("g",)), options={})
+    model: Any = SimpleNamespace(n=10, n_data=300_000, is_convolved=True)
+    with pytest.raises(InputError, match="gains beside 300000 visibilities"):
+        _with_elbo(problem, model, "mgvi")

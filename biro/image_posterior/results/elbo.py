@@ -47,7 +47,9 @@ def with_elbo(
     """
     used = [weight[weight > 0.0] for weight in operator.weights]
     constant = sum(float(np.log(one).sum()) - len(one) * math.log(2.0 * math.pi) for one in used)
-    fact = {"value": found.value + constant, "error": found.error, "data": _digest(problem)}
+    # JSON has no infinity, which one pair of samples has.
+    error = found.error if math.isfinite(found.error) else None
+    fact = {"value": found.value + constant, "error": error, "data": _digest(problem)}
     return replace(fitted, facts=fitted.facts | {"elbo": fact})
 
 
@@ -130,7 +132,7 @@ def compare_images(images: Mapping[str, ImagePosterior]) -> ImageComparison:
     Raises
     ------
     InputError
-        Fewer than two, one without ELBO, other data, or other methods.
+        Fewer than two, one without ELBO or its error, other data, or other methods.
     """
     for name, image in images.items():
         if "elbo" not in image.facts:
@@ -142,6 +144,11 @@ def compare_images(images: Mapping[str, ImagePosterior]) -> ImageComparison:
         raise InputError(f"a comparison needs at least 2 runs, got {len(images)}")
     first = next(iter(images))
     for name, image in images.items():
+        if _facts(image)["elbo"]["error"] is None:
+            raise InputError(
+                f"{name}: the error of its ELBO is not known, as one pair of samples has ended; fit it again "
+                "with more n_samples"
+            )
         if _facts(image)["elbo"]["data"] != _facts(images[first])["elbo"]["data"]:
             raise InputError(
                 f"{name}: was fitted to other data than {first}; the ELBO compares priors on the same data "

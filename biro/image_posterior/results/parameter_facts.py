@@ -57,8 +57,9 @@ def beside_lines(facts: Mapping[str, JsonValue]) -> list[str]:
             f"{of_map['n_independent']:.3g} independent samples, flux scale {of_map['scale']:.4g}{error}"
         )
     if "elbo" in facts:
-        elbo = cast("dict[str, float]", facts["elbo"])
-        lines.append(f"ELBO          {elbo['value']:.2f} +- {elbo['error']:.2g}, at most ln evidence")
+        elbo = cast("dict[str, Any]", facts["elbo"])
+        error = ", error not known" if elbo["error"] is None else f" +- {elbo['error']:.2g}"
+        lines.append(f"ELBO          {elbo['value']:.2f}{error}, at most ln evidence")
     for row in rows:
         mean, sd = row["mean"], row["sd"]
         text = f"{mean:.6g}"

@@ -106,6 +106,10 @@ class Settings:
                 raise InputError(f"{name}: an integer from 1 on, found {value!r}")
         if self.elbo not in (False, True):
             raise InputError(f"elbo: 1 or 0, found {self.elbo!r}")
+        if self.method == "hmc" and self.n_samples < 2:
+            raise InputError("n_samples: errors need at least 2 samples, found 1")
+        if self.elbo and self.n_samples < 4:
+            raise InputError(f"elbo: its error needs n_samples = 4 at least, found {self.n_samples}")
         if self.method in ("mgvi", "geovi") and self.n_samples % 2:
             raise InputError(
                 f"n_samples: variational samples are pairs; give an even number, found {self.n_samples}"
