@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from biro.errors import InputError
 from biro.image_posterior.frames import FramesOperator, change_remark
 from biro.image_posterior.make_problem import image_problem
 from biro.image_posterior.maps.map_checkpoint import NAME
-from biro.image_posterior.operator import source_outside
+from biro.image_posterior.operator import ImageOperator, Vis, source_outside
 from biro.image_posterior.problem import CHECKPOINT, FittedImage, ImageProblem
 from biro.image_posterior.results.map_facts import with_map_facts
 from biro.image_posterior.results.products import CALIBRATED, write_calibrated
@@ -276,7 +276,7 @@ def _result(problem: ImageProblem, fitted: FittedImage) -> ImagePosterior:
     remarks = [*fitted.remarks]
     outside = source_outside(operator, residuals, noise) if reduced > MISFIT else None
     if reduced > MISFIT:
-        changes = None if problem.closures else change_remark(operator, residuals, noise)
+        changes = _changes(problem, operator, residuals, noise)
         remarks.insert(0, _misfit(problem, reduced, outside, changes))
     remarks += [outside] if outside else []
     freq = float(np.concatenate([part.chan_freq for part in parts]).mean())
@@ -314,6 +314,21 @@ def _result(problem: ImageProblem, fitted: FittedImage) -> ImagePosterior:
         facts={"seed": problem.seed, **fitted.facts},
         arrays={**fitted.arrays, **more},
     )
+
+
+def _changes(
+    problem: ImageProblem, operator: ImageOperator, residuals: Sequence[Vis], noise: float
+) -> str | None:
+    """The line on changes in time; none of closures, nor of pointings, which have times of their own."""
+    if problem.closures or len(set(problem.pointings)) > 1:
+        return None
+    prior, remedy = problem.prior, "give frames = 4"
+    has_more = prior.is_polarised or prior.spectral_index is not None or prior.single_dish is not None
+    if has_more or operator.beams is not None or problem.free is not None:
+        remedy = "select a shorter time, time_range= or --time-range"
+    elif prior.prior != "correlated-field":
+        remedy = 'give prior = "correlated-field" and frames = 4'
+    return change_remark(operator, residuals, noise, remedy)
 
 
 def _misfit(problem: ImageProblem, reduced: float, outside: str | None, changes: str | None) -> str:

@@ -199,7 +199,9 @@ class FramesOperator(ImageOperator):
         return out
 
 
-def change_remark(operator: ImageOperator, residuals: Sequence[Vis], noise: float = 1.0) -> str | None:
+def change_remark(
+    operator: ImageOperator, residuals: Sequence[Vis], noise: float = 1.0, remedy: str = "give frames = 4"
+) -> str | None:
     """A line where residuals differ between parts of the time by what a change of the source would make.
 
     The criterion is that of `source_outside`: points of each part of the time explain at least
@@ -213,6 +215,8 @@ def change_remark(operator: ImageOperator, residuals: Sequence[Vis], noise: floa
         Of the image that was fitted.
     noise : float
         Factor by which the noise is larger than the weights state.
+    remedy : str
+        What to do where the image is constant.
     """
     parts, is_movie = operator.observation.partitions, isinstance(operator, FramesOperator)
     times = np.concatenate([part.time for part in parts])
@@ -240,7 +244,7 @@ def change_remark(operator: ImageOperator, residuals: Sequence[Vis], noise: floa
     left = chi2 - 2.0 * noise**2 * sum(operator.n_data)
     if not explained > max(len(weights) * (OUTSIDE_SIGMA * noise) ** 2, OUTSIDE_SHARE * left):
         return None
-    remedy = "give more frames" if is_movie else "give frames = 4"
+    remedy = "give more frames" if is_movie else remedy
     return (
         f"Residuals differ from one part of the time to another: the source changes ({remedy}), or gains do"
     )

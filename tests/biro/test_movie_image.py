@@ -431,6 +431,29 @@ class TestChangeRemark:
             "gains do"
         )
 
+    @pytest.mark.parametrize(
+        ("options", "pointings", "remedy"),
+        [
+            ({"prior": "correlated-field"}, [(0.0, 0.0)], "(give frames = 4)"),
+            ({"prior": "smooth"}, [(0.0, 0.0)], '(give prior = "correlated-field" and frames = 4)'),
+            ({"prior": "correlated-field", "stokes": "IQU"}, [(0.0, 0.0)], "(select a shorter time"),
+            ({"prior": "correlated-field"}, [(0.0, 0.0), (0.1, 0.0)], None),
+        ],
+    )
+    def test_the_remedy_is_one_that_the_image_has(
+        self, static: ImageOperator, options: dict[str, Any], pointings: list[Any], remedy: str | None
+    ) -> None:
+        from biro.image_posterior.fit import _changes
+
+        (part,) = static.observation.partitions
+        prior = ImagePrior("x", **options)
+        problem: Any = SimpleNamespace(closures=False, pointings=pointings, prior=prior, free=None)
+        image = np.zeros((1, N, N))
+        image[0, 10, 5] = 1.0
+        fading = static.predict(image)[0] * np.linspace(1.0, -1.0, 12)[part.time_index][:, None, None]
+        found = _changes(problem, static, [fading + part.vis], 1.0)
+        assert found is None if remedy is None else remedy in str(found)
+
     def test_noise_and_what_is_there_all_the_time_are_not(self, static: ImageOperator) -> None:
         (part,) = static.observation.partitions
         assert change_remark(static, [part.vis]) is None
