@@ -91,7 +91,8 @@ def fit_image(
     Raises
     ------
     InputError
-        No image with a prior or several, a beam, no usable data, a run directory that has a result.
+        No image with a prior or several, keys or options that images do not have, no usable data, a run
+        directory that has a result.
 
     Examples
     --------

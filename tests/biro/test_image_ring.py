@@ -154,6 +154,8 @@ class TestEnvelope:
         # A component fixes the position, and calibrated data do.
         assert envelope_of(of(True, [point])) is None
         assert envelope_of(of(False, [])) is None
+        with pytest.raises(InputError, match="envelope: 2 uas is less than a pixel"):
+            envelope_of(of(False, [], envelope="2 uas"))
         image = np.ones((N, N)) / N**2
         remark = closure_remark(of(True, []))
         assert "makes flux far out improbable (envelope about the middle: Gaussian of FWHM 40 uas)" in remark

@@ -34,7 +34,8 @@ def with_elbo(
 ) -> FittedImage:
     """What an engine returned, with the lower bound of ln evidence among its facts.
 
-    The constants of the likelihood are in it, - N ln(2 pi) + sum of ln w (physics: section 7).
+    The constants of the likelihood are in it, - N ln(2 pi) + sum of ln w (physics: section 7), but for those
+    of a single-dish map, which are equal for all priors.
 
     Parameters
     ----------

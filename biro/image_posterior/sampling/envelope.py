@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from biro.display.formatting import angle_text
+from biro.errors import InputError
 from biro.image_posterior.problem import ImageProblem
 from biro.image_posterior.sampling.sky_priors import Envelope
 from biro.models.quantities import units
@@ -16,14 +17,27 @@ At the edges it then is 0.002, so that a field which is periodic does not join t
 
 
 def envelope_of(problem: ImageProblem) -> Envelope | None:
-    """The envelope of the model, or that of an image whose position is free: closures alone."""
+    """The envelope of the model, or that of an image whose position is free: closures alone.
+
+    Raises
+    ------
+    InputError
+        It is smaller than a pixel, which would have all of the flux.
+    """
     given, field = problem.prior.envelope, problem.operator.field
     if given is None:
         return Envelope(_THIRD * field.size) if problem.is_adrift else None
     size = units.factor(given.unit or "rad", units.ANGLE) / field.cell
     if isinstance(given, LogNormal):
-        return Envelope(float(given.median * size), float(given.sd))
-    return Envelope(float(given.value * size))
+        made = Envelope(float(given.median * size), float(given.sd))
+    else:
+        made = Envelope(float(given.value * size))
+    if made.fwhm < 1.0:
+        raise InputError(
+            f"envelope: {angle_text(made.fwhm * field.cell)} is less than a pixel, {angle_text(field.cell)}; "
+            "check its unit, or give a smaller cell"
+        )
+    return made
 
 
 def envelope_line(envelope: Envelope, cell: float) -> str:
