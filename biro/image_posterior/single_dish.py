@@ -126,6 +126,13 @@ class SingleDishData:
         ends = -_FARTHEST, _FARTHEST
         return float(minimize_scalar(cost, bounds=ends, method="bounded", options={"xatol": 1e-9}).x)
 
+    def flux_ratio(self, image: Array) -> float:
+        """What makes an image (N, N) fit best at the median scale, as a factor; 1 where none above 0 does."""
+        seen = np.asarray(self.seen(image))
+        power = self.scale * float((self.weight * seen**2).sum())
+        along = float((self.weight * seen * self.data).sum())
+        return along / power if along > 0.0 and power > 0.0 else 1.0
+
     def penalty(self, image: Array) -> tuple[float, Array]:
         """chi2/2 of an image at the most probable scale, with its prior, and the derivatives (N, N)."""
         seen = np.asarray(self.seen(image))

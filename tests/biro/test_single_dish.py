@@ -159,6 +159,14 @@ def test_the_penalty_has_the_scale_at_its_best_and_its_own_slope(dish: SingleDis
     assert change == pytest.approx(2.0 * float((slope * step).sum()), rel=1e-4)
 
 
+def test_an_image_gets_the_flux_of_the_map(dish: SingleDishData) -> None:
+    image = np.random.default_rng(6).uniform(size=(N, N))
+    twice = replace(dish, data=2.0 * 1.1 * np.asarray(dish.seen(image)), scale=1.1)
+    assert twice.flux_ratio(image) == pytest.approx(2.0)
+    assert twice.flux_ratio(0.0 * image) == 1.0
+    assert replace(twice, data=-twice.data).flux_ratio(image) == 1.0
+
+
 def test_noise_that_is_smooth_over_the_beam_has_the_errors_that_are_stated(field: ImageField) -> None:
     """White noise smoothed with the beam: chi2 is what it counts as, and mean brightness has its error."""
     wcs, n, pixel, width = coordinates(CENTRE, pixel=5.0), 40, 5.0, 20.0

@@ -255,7 +255,12 @@ def _cycles(
     history: list[float] = []
     made: SmoothMap | None = None
     shallow: list[float] = []
+    follows_map = problem.single_dish is not None and _flux(problem.prior) is None
+    follows_map &= any(mode != "phase" for mode, _ in steps)
     for cycle in range(n_cycle + N_SHALLOW):
+        if follows_map and problem.single_dish is not None:
+            # Free amplitudes would keep the flux that the first maps, of bright structures alone, have lost.
+            image = image * problem.single_dish.flux_ratio(image)
         model = _model_of(problem, image)
         is_first = cycle < N_SHALLOW
         operator, n_free = _without_gains(problem, model, phases if is_first and phases else steps)
