@@ -12,7 +12,7 @@ from biro.display.progress import bar
 from biro.inference.posterior.posterior import Posterior
 from biro.inference.posterior.samples import Provenance
 from biro.inference.posterior.statistics import r_hat_of
-from biro.inference.posterior.table import LEAST_TRIPS
+from biro.inference.posterior.table import LEAST_TRIPS, MOST_REJECTED
 from biro.inference.samplers.add_maximum import with_modes
 from biro.inference.samplers.chains import unwound
 from biro.inference.samplers.context import RunContext
@@ -32,8 +32,6 @@ R_HAT = 1.01
 """Chains whose R-hat is below this agree (Vehtari et al. 2021)."""
 _WITHOUT_TRIPS = 4.0
 """A run with so many times the effective draws that are wanted ends without enough round trips."""
-_MOST_REJECTED = 0.9
-"""Rungs whose swaps are rejected more often are too far apart for the evidence."""
 
 
 def run_tempering(target: Target, options: TemperingOptions, context: RunContext) -> Posterior:
@@ -136,13 +134,15 @@ class TemperingRun:
         """What the draws of the first steps say of the run."""
         chains = self._followed(state, n_step)
         tau = chain_tau(chains)
+        # ln L and the deviations are constant where the data say nothing; they have converged then.
+        tau[-2:][np.ptp(chains[..., -2:], axis=(0, 1)) == 0.0] = 1.0
         n_burn = _burn_in(tau, n_step)
         effective = (n_step - n_burn) * self._options.n_walker / float(tau.max())
         ensemble = state.ensemble
         r_hat = max(r_hat_of(values) for values in chains[n_burn:].transpose(2, 1, 0))
         n_trip, worst = float(ensemble.n_trip), float(ensemble.rejection.max())
         is_enough = effective >= self._options.n_effective and r_hat < R_HAT
-        is_enough &= n_trip >= LEAST_TRIPS and worst < _MOST_REJECTED
+        is_enough &= n_trip >= LEAST_TRIPS and worst < MOST_REJECTED
         return {
             "n_step": float(n_step),
             "n_burn": float(n_burn),
