@@ -40,6 +40,11 @@ def run_tempering(target: Target, options: TemperingOptions, context: RunContext
     run = TemperingRun(target, options, context.provenance.seed, file)
     state = run.run(context.stop, progress=context.progress)
     target.warn_of_nan()
+    if not np.ptp(state.log_likelihood[-1][1:]) > 0.0:
+        log.warning(
+            "the likelihood is the same everywhere, so the result is the prior. Check the selection of the "
+            "data and the model"
+        )
     return with_modes(target, run.posterior(state, context.provenance))
 
 
@@ -77,17 +82,17 @@ class TemperingRun:
         state = self._file.read(self._target, self._options.n_walker) if self._file else None
         if state is None:
             state = self._warm_up(stop, progress=progress)
+            self._save(state)
         else:
             log.log(NOTICE, "continuing from step %d", len(state))
         with bar("tempering", "steps", initial=len(state), show=progress) as shown:
             for look in looks(self._options.max_steps):
                 if look > len(state):
-                    try:
-                        while len(state) < look:
-                            self._step(state, stop)
-                            shown.update()
-                    finally:
-                        self._save(state)
+                    # What ends a step half-way leaves the file as it is: only whole steps are kept.
+                    while len(state) < look:
+                        self._step(state, stop)
+                        shown.update()
+                    self._save(state)
                 elif look < len(state):
                     continue  # of a resumed run
                 found = self._statistics(state, look)
