@@ -1,11 +1,12 @@
 """Kill `biro fit` at random moments, for each sampler, and check that the same command resumes the run.
 
-    python benchmarks/kills.py [--quick] [--kills 20] [--samplers emcee dynesty nuts] [--output FILE]
+    python benchmarks/kills.py [--quick] [--kills 20] [--samplers emcee dynesty nuts tempering]
+                               [--output FILE]
 
 Simulates a small observation, fits it once without kills, then again with them: started, killed after a
 random time, started again, until all kills have happened in mid-run; then it runs to its end. The table
-says whether the samples are the same (emcee, dynesty) or statistically equal (NUTS: means apart in units of
-their joint error), and what a kill has cost at most. Not a measure of speed.
+says whether the samples are the same (emcee, dynesty, tempering) or statistically equal (NUTS: means apart
+in units of their joint error), and what a kill has cost at most. Not a measure of speed.
 """
 
 from __future__ import annotations
@@ -67,6 +68,7 @@ PLANS = {
     "emcee": Plan(("n_tau=1000000.0", "max_steps=20000"), "chain.bin", 1.5),
     "dynesty": Plan(("n_live=2500",), "checkpoint.bin", 3.0),
     "nuts": Plan(("n_draw=8000",), "draws.npz", 3.0),
+    "tempering": Plan(("n_effective=200000", "max_steps=20000"), "tempering.npz", 3.0),
 }
 QUICK = {"emcee": Plan(("n_tau=1000000.0", "max_steps=600"), "chain.bin", 0.2)}
 """Of a quick run, which is killed once."""

@@ -30,17 +30,20 @@ from biro.errors import InputError, RunError
 from biro.inference.posterior.posterior import Posterior
 from biro.inference.samplers import dynesty_checkpoint, emcee_chain, normal_approximation, nuts, nuts_draws
 from biro.inference.samplers.sampling import sample
+from biro.inference.samplers.tempering import state_file
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "emcee": {"n_tau": 150.0},
     "dynesty": {"n_live": 250, "batch": 16, "walks": 10, "dlogz": 0.1},
     "nuts": {"n_draw": 2500, "n_tune": 100},
+    "tempering": {"n_walker": 4, "n_effective": 20000},
     "none": {"n_sample": 500},
 }
 FILE = {
     "emcee": emcee_chain.FILE,
     "dynesty": dynesty_checkpoint.FILE,
     "nuts": nuts_draws.FILE,
+    "tempering": state_file.FILE,
     "none": normal_approximation.FILE,
 }
 CALLS_PER_SAVE = 20
@@ -76,11 +79,12 @@ def count_time_in_calls(likelihood: Counted, journal: int) -> None:
     emcee_chain.ChainFile._write = noted(emcee_chain.ChainFile._write)
     dynesty_checkpoint.write_signed = noted(dynesty_checkpoint.write_signed)
     nuts_draws.write_atomic = noted(nuts_draws.write_atomic)
+    state_file.write_atomic = noted(state_file.write_atomic)
 
 
 def _set_clock(likelihood: Counted) -> None:
     clock = SimpleNamespace(monotonic=lambda: likelihood.n_call / CALLS_PER_SAVE, time=time.time)
-    for module in (emcee_chain, dynesty_checkpoint, nuts_draws):
+    for module in (emcee_chain, dynesty_checkpoint, nuts_draws, state_file):
         module.time, module.SAVE_EVERY = clock, 1.0
     nuts_draws.SAVE_SHARE = np.inf  # other chains make calls meanwhile
     nuts.CHECK_EVERY = 0.01
@@ -118,6 +122,7 @@ def wait_for(path: str, n_byte: int = 0) -> None:
 def warm_up(sampler: str) -> None:
     """Import all that a run imports when it begins. NUTS has threads that do not survive a fork: no run."""
     quick = {"emcee": {"max_steps": 3}, "dynesty": {"n_live": 10, "dlogz": 100.0}, "none": {"n_sample": 3}}
+    quick["tempering"] = {"max_steps": 3}
     sample(Counted(), "emcee", seed=1, progress=False, **quick["emcee"])
     if sampler in quick:
         sample(Counted(), sampler, seed=1, progress=False, **quick[sampler])
@@ -297,6 +302,7 @@ def on_full_disk(folder: Path, sampler: str, full_at: int, free_at: int) -> dict
     likelihood = Filling(folder, full_at, free_at)
     _set_clock(likelihood)
     short = {"emcee": {"n_tau": 50.0}, "dynesty": {"n_live": 60}, "nuts": {"n_draw": 150}, "none": {}}
+    short["tempering"] = {"n_effective": 2000}
     options: dict[str, Any] = {"seed": 5, "progress": False, "run_dir": run}
     options |= OPTIONS[sampler] | short[sampler]
     first = sample(likelihood, sampler, **options)

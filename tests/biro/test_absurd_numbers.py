@@ -129,6 +129,9 @@ def test_priors_whose_variance_is_no_number(clean: Path, tmp_path: Path, prior: 
         ("nuts", {"max_depth": 10**12}, "max_depth must be at most 20, got 1000000000000"),
         ("nuts", {"n_draw": 10**12}, "GB of memory"),
         ("nuts", {"n_tune": 10**12}, "GB of memory"),
+        ("tempering", {"n_walker": 10**9}, "GB of memory"),
+        ("tempering", {"n_walker": -1}, "n_walker must be at least 4 (R-hat compares walkers), got -1"),
+        ("tempering", {"max_steps": 0}, "max_steps must be above 0, got 0"),
     ],
 )
 def test_options_without_bounds(sampler: str, option: dict[str, float], text: str) -> None:

@@ -33,6 +33,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "emcee": {"n_tau": 30.0},
     "dynesty": {"n_live": 60, "batch": 16, "walks": 10, "dlogz": 0.1},
     "nuts": {"n_draw": 250, "n_tune": 100},
+    "tempering": {"n_walker": 8, "n_effective": 500},
     "none": {"n_sample": 500},
 }
 NO_NUTPIE = importlib.util.find_spec("nutpie") is None
@@ -42,7 +43,7 @@ SAMPLERS = [
     )
     for name in OPTIONS
 ]
-DRAWING = SAMPLERS[:3]
+DRAWING = SAMPLERS[:4]
 PRIORS = [Flat(-5, 5, "a"), Flat(-5, 5, "b")]
 MEAN, COVARIANCE = np.array([1.0, -1.0]), np.array([[0.09, 0.05], [0.05, 0.25]])
 
@@ -121,9 +122,10 @@ def test_a_prior_that_excludes_everything(sampler: str, tmp_path: Path) -> None:
 def test_a_constant_likelihood_gives_the_prior(sampler: str, caplog: pytest.LogCaptureFixture) -> None:
     posterior = run(known_by(np.zeros((2, 2))), sampler)
     check_moments(posterior, 0.0, 10.0 / np.sqrt(12.0))
-    words = "the same everywhere" if sampler == "dynesty" else "not constrained by the data: a"
+    from_prior = sampler in ("dynesty", "tempering")
+    words = "the same everywhere" if from_prior else "not constrained by the data: a"
     assert words in caplog.text
-    if sampler == "dynesty":
+    if from_prior:
         assert posterior.log_evidence == pytest.approx(0.0, abs=4 * posterior.log_evidence_err + 0.05)
 
 
@@ -288,15 +290,15 @@ def test_a_device_that_fails_in_mid_run(
     ticks = itertools.count()  # a second whenever somebody looks, however fast the machine
     clock = SimpleNamespace(monotonic=lambda: float(next(ticks)), time=time.time)
     monkeypatch.setattr(dynesty_checkpoint, "time", clock)
-    n_call = {"none": 10}.get(sampler, 150)
+    n_call = {"none": 10, "tempering": 320}.get(sampler, 150)  # tempering keeps nothing of its warm-up
     said = r"the device failed \(.*CUDA_ERROR_LAUNCH_FAILED\); .*run has the samples so far\. The same call "
     with pytest.raises(BackendError, match=said):
         run(Failing(n_call, error), sampler, run_dir=tmp_path / "run")
     left = {path.name for path in (tmp_path / "run").iterdir()}
-    assert left & {"chain.bin", "checkpoint.bin", "draws.npz"} or sampler == "none"
+    assert left & {"chain.bin", "checkpoint.bin", "draws.npz", "tempering.npz"} or sampler == "none"
     likelihood = SmoothGaussian(PRIORS, MEAN, COVARIANCE)
     posterior = run(likelihood, sampler, run_dir=tmp_path / "run")
-    if sampler in ("emcee", "dynesty"):
+    if sampler in ("emcee", "dynesty", "tempering"):
         whole_calls = SmoothGaussian(PRIORS, MEAN, COVARIANCE)
         whole = run(whole_calls, sampler)
         assert np.array_equal(posterior.samples, whole.samples)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 LAUNCHER = Path(__file__).parent / "launcher.py"
-FILE = {"emcee": "chain.bin", "dynesty": "checkpoint.bin", "nuts": "draws.npz"}
+FILE = {"emcee": "chain.bin", "dynesty": "checkpoint.bin", "nuts": "draws.npz", "tempering": "tempering.npz"}
 FULL = "No space left on device"
 
 

@@ -47,16 +47,20 @@ def killed(sampler: str, folder: Path, pause: float, most_calls: int) -> tuple[d
 
 
 @pytest.mark.parametrize(
-    ("sampler", "most_lost"),
+    ("sampler", "most_lost", "pause", "most_calls"),
     [
         # Checkpoints are due every 20 calls. A step of emcee takes 2; 16 find the maximum before the first.
-        ("emcee", 20 + 2 + 16),
+        ("emcee", 20 + 2 + 16, 0.002, 120),
         # Between two iterations of dynesty its queue is filled, with 10 calls, once or several times.
-        ("dynesty", 20 + 100),
+        ("dynesty", 20 + 100, 0.002, 120),
+        # A step takes 1; some 400 adapt the temperatures, of which nothing is saved.
+        pytest.param("tempering", 20 + 1 + 600, 0.0, 1200, marks=pytest.mark.slow),
     ],
 )
-def test_it_is_the_same_run(tmp_path: Path, sampler: str, most_lost: int) -> None:
-    found, posterior = killed(sampler, tmp_path, 0.002, 120)
+def test_it_is_the_same_run(
+    tmp_path: Path, sampler: str, most_lost: int, pause: float, most_calls: int
+) -> None:
+    found, posterior = killed(sampler, tmp_path, pause, most_calls)
     whole = Posterior.load(tmp_path / "whole" / "posterior.nc")
     assert np.array_equal(posterior.samples, whole.samples)
     assert np.array_equal(posterior.log_likelihood, whole.log_likelihood)

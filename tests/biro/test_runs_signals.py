@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 LAUNCHER = Path(__file__).parent / "launcher.py"
-STATE = {"emcee": "chain.bin", "dynesty": "checkpoint.bin", "nuts": "draws.npz"}
+STATE = {"emcee": "chain.bin", "dynesty": "checkpoint.bin", "nuts": "draws.npz", "tempering": "tempering.npz"}
 SAMPLERS = [*STATE, "none"]
 if importlib.util.find_spec("nutpie") is None:
     SAMPLERS.remove("nuts")

@@ -107,9 +107,12 @@ def r_hat(posteriors: Sequence[Samples]) -> dict[str, float]:
 def r_hat_of(chains: NDArray[np.float64]) -> float:
     """Gelman-Rubin statistic R (`r_hat`) of one parameter in independent chains, float64 (n_chain, n).
 
-    1 where the parameter does not vary.
+    1 where the parameter does not vary, and infinite where it varies between the chains only.
     """
-    return _r_hat(chains, chains.shape[1]) if np.ptp(chains) > 0.0 else 1.0
+    if not np.ptp(chains) > 0.0:
+        return 1.0
+    varies = chains.shape[1] > 1 and bool((np.ptp(chains, axis=1) > 0.0).any())
+    return _r_hat(chains, chains.shape[1]) if varies else np.inf
 
 
 def _r_hat(values: Sequence[NDArray[np.float64]] | NDArray[np.float64], n: int) -> float:

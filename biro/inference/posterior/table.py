@@ -34,6 +34,8 @@ LEAST_SHOWN = 0.005
 """Part of the evidence in unexplored modes that is worth a word."""
 LEAST_TRIPS = 16.0
 """Round trips of "tempering" between prior and posterior: weights of modes are then known to 0.12."""
+MOST_REJECTED = 0.9
+"""Temperatures whose swaps are rejected more often are too far apart for the evidence."""
 LEAST_BFMI = 0.2
 """Fraction of missing information of the energy below which chains of NUTS do not reach the tails."""
 MOST_GAINS = 20
@@ -307,10 +309,15 @@ def _how_far(table: PosteriorTable) -> str:
         return ""
     if table.sampler == "tempering":
         n_trip, r_hat = (table.diagnostics.get(name, math.nan) for name in ("n_round_trip", "r_hat"))
+        worst = table.diagnostics.get("most_rejected", 0.0)
+        apart = (
+            f". Swaps of two temperatures are rejected in {100 * worst:.0f} % of the cases (good if < "
+            f"{100 * MOST_REJECTED:.0f} %). If that stays so, give another seed and directory"
+        )
         return (
-            f"there are {n_trip:.0f} round trips between prior and posterior (good if {LEAST_TRIPS:.0f} or "
+            f"round trips between prior and posterior: {n_trip:.0f} (good if {LEAST_TRIPS:.0f} or "
             f"more), {table.diagnostics.get('n_effective', math.nan):.0f} effective draws, and R-hat is "
-            f"{r_hat:.3f} (good if < 1.01). To converge, "
+            f"{r_hat:.3f} (good if < 1.01){apart if worst >= MOST_REJECTED else ''}. To converge, "
         )
     r_hat, bfmi = table.diagnostics["r_hat"], table.diagnostics.get("bfmi", math.nan)
     words = f"R-hat is {r_hat:.3f} (good if < 1.01), BFMI {bfmi:.2f} (good if > {LEAST_BFMI}). To converge, "

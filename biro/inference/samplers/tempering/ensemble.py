@@ -33,6 +33,8 @@ class Ensemble:
         Sum over moves of the part of the walkers that moved; the prior is drawn afresh.
     drawn : float64 (2, n_rung - 1)
         Draws of the mixtures that were accepted, and all of them.
+    possible : float64 ()
+        Sum over moves of the part of the draws of the prior whose likelihood is above 0.
     n_move, n_trip, n_call : int64 ()
         Moves of all walkers, round trips, and likelihoods that were computed.
     """
@@ -44,6 +46,7 @@ class Ensemble:
     rejected: Array
     accepted: Array
     drawn: Array
+    possible: Array
     n_move: NDArray[np.int64]
     n_trip: NDArray[np.int64]
     n_call: NDArray[np.int64]
@@ -54,7 +57,7 @@ class Ensemble:
         visited = np.full(log_likelihood.shape, NEW, np.int8)
         visited[0] = HEATED
         zero, none = np.zeros(len(beta) - 1), np.array(0)
-        sums = zero, zero.copy(), np.zeros((2, len(zero)))
+        sums = zero, zero.copy(), np.zeros((2, len(zero))), np.array(0.0)
         return cls(beta, unit, log_likelihood, visited, *sums, none, none.copy(), np.array(n_call))
 
     @classmethod
@@ -64,13 +67,19 @@ class Ensemble:
 
     def count_anew(self) -> None:
         """Forget what was counted of moves and swaps; likelihoods and round trips count on."""
-        for of in (self.rejected, self.accepted, self.drawn, self.n_move):
+        for of in (self.rejected, self.accepted, self.drawn, self.possible, self.n_move):
             of[...] = 0
 
     @property
     def rejection(self) -> Array:
-        """Mean rejection of swaps of each two neighbouring rungs, float64 (n_rung - 1,)."""
-        return np.asarray(self.rejected / max(1, int(self.n_move)))
+        """Mean rejection of swaps of each two neighbouring rungs, float64 (n_rung - 1,).
+
+        Draws of the prior that are impossible are left out, because no ladder makes their swaps likelier.
+        """
+        n_swap = np.full(len(self.rejected), max(1.0, float(self.n_move)))
+        accepted = n_swap - self.rejected
+        n_swap[0] = max(float(self.possible), np.finfo(float).tiny)
+        return np.asarray(np.clip(1.0 - accepted / n_swap, 0.0, 1.0))
 
     @property
     def acceptance(self) -> Array:
@@ -96,8 +105,10 @@ class Ensemble:
 
     def _swap(self, rng: np.random.Generator) -> None:
         log_alpha = log_acceptance(self.beta, self.log_likelihood)
+        possible = np.isfinite(self.log_likelihood[0]).mean()
         states = (self.unit, self.log_likelihood, self.visited)
         swap(rng, log_alpha, bool(self.n_move % 2), states)
         self.rejected += 1.0 - np.exp(log_alpha).mean(axis=1)
+        self.possible += possible
         self.n_trip += count_trips(self.visited)
         self.n_move += 1

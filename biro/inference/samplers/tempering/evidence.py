@@ -23,7 +23,7 @@ def stepping_stone(beta: Array, log_likelihood: Array) -> tuple[float, Array]:
     beta : float64 (n_rung,)
         Ascending, from 0 to 1.
     log_likelihood : float64 (n, n_rung, n_walker)
-        Of all draws; -inf at the prior only.
+        Of all draws; -inf at the prior only. Where all of those are, ln Z is -inf and deviations are NaN.
     """
     half = 0.5 * np.diff(beta)
     log_z, deviation = 0.0, np.zeros((len(log_likelihood), log_likelihood.shape[2]))
@@ -32,5 +32,6 @@ def stepping_stone(beta: Array, log_likelihood: Array) -> tuple[float, Array]:
             power = sign * step * of
             mean = np.logaddexp.reduce(power, axis=None) - np.log(power.size)
             log_z += float(sign * mean)
-            deviation += sign * np.exp(power - mean)
+            with np.errstate(invalid="ignore"):
+                deviation += sign * np.exp(power - mean)
     return log_z, deviation

@@ -84,7 +84,8 @@ def _fit(points: Array, n: int, rng: np.random.Generator) -> tuple[float, Array,
     chosen = [int(rng.integers(n_point))]
     while len(chosen) < n:  # far from each other, as k-means++ begins
         away = np.min([((scaled - scaled[i]) ** 2).sum(axis=1) for i in chosen], axis=0)
-        chosen.append(int(rng.choice(n_point, p=away / away.sum())))
+        is_apart = away.sum() > 0.0  # else there are fewer different points than components
+        chosen.append(int(rng.choice(n_point, p=away / away.sum() if is_apart else None)))
     away = np.stack([((scaled - scaled[i]) ** 2).sum(axis=1) for i in chosen])
     part = np.eye(n)[away.argmin(axis=0)]
     for _ in range(_N_EM if n > 1 else 1):

@@ -24,8 +24,8 @@ _WHOLE, _NEAR = 0.1, 0.3
 """Parts of the differences that are taken whole, and of those between near neighbours."""
 _SCALE = 0.8 * 2.38
 """Of the others, times sqrt(2 n_param): 1.25 times as many effective draws as with 2.38."""
-_EDGE = 1e-16
-"""Points are as far from the faces of the unit cube, where normal quantiles are infinite."""
+_LEAST, _EDGE = 1e-300, 1e-16
+"""Distances of points from the two faces of the unit cube, where normal quantiles are infinite."""
 _LEAST_SHARE, _MOST_SHARE = 0.1, 0.8
 """Part of the moves that are draws of the mixture."""
 
@@ -107,7 +107,7 @@ class Moves:
         within half a turn.
         """
         turned = _difference(unit, self._middle, self._wraps)
-        return np.where(self._wraps, turned, special.ndtri(np.clip(unit, _EDGE, 1.0 - _EDGE)))
+        return np.where(self._wraps, turned, special.ndtri(np.clip(unit, _LEAST, 1.0 - _EDGE)))
 
     def _log_density(self, y: Array) -> Array:
         """ln of the density of the mixtures per volume of the unit cube at coordinates y, and a constant."""

@@ -8,6 +8,8 @@ from typing import ClassVar, Self
 from biro.errors import InputError
 from biro.inference.samplers.option_base import MOST_FOR_ENSEMBLE, SamplerOptions, check_positive
 
+FIRST_LOOK = 100.0
+"""Steps after which convergence is looked at for the first time."""
 RUNGS_OFTEN = 32
 """Temperatures of a tempered run of an ordinary model, before the warm-up tells how many there are."""
 
@@ -52,8 +54,11 @@ class TemperingOptions(SamplerOptions):
         return self
 
     def numbers(self, n_param: int) -> float:
-        n_step = min(float(self.max_steps), self.n_effective / self.n_walker)
-        return self.n_walker * (n_step + RUNGS_OFTEN) * (n_param + 3.0)
+        return self.n_walker * (self._least_steps + RUNGS_OFTEN) * (n_param + 3.0)
 
     def evaluations(self, n_param: int) -> float:
-        return 3.0 * self.n_walker * min(float(self.max_steps), self.n_effective / self.n_walker)
+        return 3.0 * self.n_walker * self._least_steps
+
+    @property
+    def _least_steps(self) -> float:
+        return min(float(self.max_steps), max(FIRST_LOOK, self.n_effective / self.n_walker))

@@ -12,7 +12,7 @@ from biro.display.progress import bar
 from biro.inference.posterior.posterior import Posterior
 from biro.inference.posterior.samples import Provenance
 from biro.inference.posterior.statistics import r_hat_of
-from biro.inference.posterior.table import LEAST_TRIPS
+from biro.inference.posterior.table import LEAST_TRIPS, MOST_REJECTED
 from biro.inference.samplers.add_maximum import with_modes
 from biro.inference.samplers.chains import unwound
 from biro.inference.samplers.context import RunContext
@@ -32,8 +32,6 @@ R_HAT = 1.01
 """Chains whose R-hat is below this agree (Vehtari et al. 2021)."""
 _WITHOUT_TRIPS = 4.0
 """A run with so many times the effective draws that are wanted ends without enough round trips."""
-_MOST_REJECTED = 0.9
-"""Rungs whose swaps are rejected more often are too far apart for the evidence."""
 
 
 def run_tempering(target: Target, options: TemperingOptions, context: RunContext) -> Posterior:
@@ -42,6 +40,11 @@ def run_tempering(target: Target, options: TemperingOptions, context: RunContext
     run = TemperingRun(target, options, context.provenance.seed, file)
     state = run.run(context.stop, progress=context.progress)
     target.warn_of_nan()
+    if not np.ptp(state.log_likelihood[-1][1:]) > 0.0:
+        log.warning(
+            "the likelihood is the same everywhere, so the result is the prior. Check the selection of the "
+            "data and the model"
+        )
     return with_modes(target, run.posterior(state, context.provenance))
 
 
@@ -79,17 +82,17 @@ class TemperingRun:
         state = self._file.read(self._target, self._options.n_walker) if self._file else None
         if state is None:
             state = self._warm_up(stop, progress=progress)
+            self._save(state)
         else:
             log.log(NOTICE, "continuing from step %d", len(state))
         with bar("tempering", "steps", initial=len(state), show=progress) as shown:
             for look in looks(self._options.max_steps):
                 if look > len(state):
-                    try:
-                        while len(state) < look:
-                            self._step(state, stop)
-                            shown.update()
-                    finally:
-                        self._save(state)
+                    # What ends a step half-way leaves the file as it is: only whole steps are kept.
+                    while len(state) < look:
+                        self._step(state, stop)
+                        shown.update()
+                    self._save(state)
                 elif look < len(state):
                     continue  # of a resumed run
                 found = self._statistics(state, look)
@@ -136,13 +139,15 @@ class TemperingRun:
         """What the draws of the first steps say of the run."""
         chains = self._followed(state, n_step)
         tau = chain_tau(chains)
+        # ln L and the deviations are constant where the data say nothing; they have converged then.
+        tau[-2:][np.ptp(chains[..., -2:], axis=(0, 1)) == 0.0] = 1.0
         n_burn = _burn_in(tau, n_step)
         effective = (n_step - n_burn) * self._options.n_walker / float(tau.max())
         ensemble = state.ensemble
         r_hat = max(r_hat_of(values) for values in chains[n_burn:].transpose(2, 1, 0))
         n_trip, worst = float(ensemble.n_trip), float(ensemble.rejection.max())
         is_enough = effective >= self._options.n_effective and r_hat < R_HAT
-        is_enough &= n_trip >= LEAST_TRIPS and worst < _MOST_REJECTED
+        is_enough &= n_trip >= LEAST_TRIPS and worst < MOST_REJECTED
         return {
             "n_step": float(n_step),
             "n_burn": float(n_burn),

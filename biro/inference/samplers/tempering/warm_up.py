@@ -23,7 +23,7 @@ from biro.inference.target.protocol import Watch
 
 Array = NDArray[np.float64]
 _N_PRIOR, _TRIES = 1024, 50
-"""Draws of the prior from which the particles begin, and how often they are drawn while none is possible."""
+"""Draws of the prior in one call, and calls at most until there are enough possible ones."""
 _SHARE = 0.5
 """Part of the moves of the first round that are draws of a mixture."""
 ROUNDS, _EVEN = (50, 100, 200, 400), 0.65
@@ -77,8 +77,8 @@ def warm_up(target: Target, n_walker: int, rng: np.random.Generator, watch: Watc
 
 def _particles(target: Target, rng: np.random.Generator, watch: Watch) -> tuple[_Draws, int]:
     """Particles at all temperatures from the prior on, and likelihoods computed."""
-    unit, value = _of_prior(target, rng)
-    beta, points, heights, n_call = [0.0], [unit], [value], len(unit)
+    unit, value, n_call = _of_prior(target, rng)
+    beta, points, heights = [0.0], [unit], [value]
     for stage in stages(target, rng, unit, value):
         beta.append(stage.temperature)
         points.append(stage.unit)
@@ -92,15 +92,25 @@ def _particles(target: Target, rng: np.random.Generator, watch: Watch) -> tuple[
     return _Draws(ladder, rejection, np.full(len(rejection), _SHARE), points, heights), n_call
 
 
-def _of_prior(target: Target, rng: np.random.Generator) -> tuple[Array, Array]:
-    for _ in range(_TRIES):
+def _of_prior(target: Target, rng: np.random.Generator) -> tuple[Array, Array, int]:
+    """Possible draws of the prior, their ln L, and likelihoods computed.
+
+    A constraint or the likelihood may leave few: particles from a handful of points would stay on them.
+    """
+    found, heights, n_call, n = list[Array](), list[Array](), 0, 0
+    while n < N_PARTICLE and n_call < _TRIES * _N_PRIOR:
         unit = rng.random((_N_PRIOR, target.n_param))
         value = target.log_likelihood_of_unit(unit)
-        if np.isfinite(value).any():
-            return unit, value
-    raise LikelihoodError(
-        f"none of {_TRIES * _N_PRIOR} draws from the prior has a finite likelihood; check the priors"
-    )
+        possible = np.isfinite(value)
+        found.append(unit[possible])
+        heights.append(value[possible])
+        n_call, n = n_call + _N_PRIOR, n + int(possible.sum())
+    if not n:
+        words = f"none of {n_call} draws from the prior has a finite likelihood; check the priors"
+        raise LikelihoodError(words)
+    unit, value = np.concatenate(found), np.concatenate(heights)
+    chosen = np.arange(n) if n >= N_PARTICLE else rng.choice(n, N_PARTICLE)
+    return unit[chosen], value[chosen], n_call
 
 
 def _round(
