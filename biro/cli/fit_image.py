@@ -5,13 +5,15 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from biro.cli.guard import print_json, say
 from biro.cli.options import ReadingOptions, SamplerOptions
-from biro.models import SkyModel
+
+if TYPE_CHECKING:
+    from biro.models import SkyModel
 
 ONE = "leave it out: an image is fitted to all data together, in one run"
 REFUSED: dict[str, tuple[object, str]] = {
