@@ -61,7 +61,7 @@ _FEW_PAIRS = (
     "FEW PAIRS: n_pairs is {}. With 5 pairs errors of pixels of polarised images were 3 to 8 times too small "
     "in tests, with 12 they were right within 1.4; give n_pairs = 12"
 )
-_UNFINISHED = "{} of {} samples did not converge; errors are less reliable"
+_UNFINISHED = "{} of the samples that were drawn did not converge; errors are less reliable"
 
 
 def fitted_image(
@@ -224,7 +224,7 @@ def _remarks(
         (bool(n_samples) and has_spectrum, _APPROXIMATE),
         (bool(n_samples) and has_spectrum and n_pairs < Settings.n_pairs, _FEW_PAIRS.format(n_pairs)),
         (not draws.converged, _NOT_CONVERGED.format(len(draws.iterations))),
-        (draws.n_unfinished > 0, _UNFINISHED.format(draws.n_unfinished, n_samples)),
+        (draws.n_unfinished > 0, _UNFINISHED.format(draws.n_unfinished)),
         (method == "mgvi" and has_spectrum, _TOO_SMALL),
         (problem.prior.is_polarised and _has_own_phases(problem.sky.gains), _ANGLE_LOST),
         (bool(n_samples) and has_leakages and not (draws.converged and method == "geovi"), _LEAKAGES),
