@@ -38,7 +38,7 @@ QUICK: dict[str, Options] = {
     "tempering": {"n_walker": 4, "n_effective": 20, "max_steps": 10},
     "dynesty": {"n_live": 25, "dlogz": 5.0},
 }
-"""Of a quick run, whose evidences are worth nothing."""
+"""Settings of a quick run, whose evidences are worth nothing."""
 
 
 class _Model:

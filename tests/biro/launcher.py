@@ -28,7 +28,14 @@ from typer import Exit
 from biro.cli.guard import guard
 from biro.errors import InputError, RunError
 from biro.inference.posterior.posterior import Posterior
-from biro.inference.samplers import dynesty_checkpoint, emcee_chain, normal_approximation, nuts, nuts_draws
+from biro.inference.samplers import (
+    array_file,
+    dynesty_checkpoint,
+    emcee_chain,
+    normal_approximation,
+    nuts,
+    nuts_draws,
+)
 from biro.inference.samplers.sampling import sample
 from biro.inference.samplers.tempering import state_file
 
@@ -78,15 +85,14 @@ def count_time_in_calls(likelihood: Counted, journal: int) -> None:
 
     emcee_chain.ChainFile._write = noted(emcee_chain.ChainFile._write)
     dynesty_checkpoint.write_signed = noted(dynesty_checkpoint.write_signed)
-    nuts_draws.write_atomic = noted(nuts_draws.write_atomic)
-    state_file.write_atomic = noted(state_file.write_atomic)
+    array_file.write_atomic = noted(array_file.write_atomic)
 
 
 def _set_clock(likelihood: Counted) -> None:
     clock = SimpleNamespace(monotonic=lambda: likelihood.n_call / CALLS_PER_SAVE, time=time.time)
-    for module in (emcee_chain, dynesty_checkpoint, nuts_draws, state_file):
+    for module in (emcee_chain, dynesty_checkpoint, array_file):
         module.time, module.SAVE_EVERY = clock, 1.0
-    nuts_draws.SAVE_SHARE = np.inf  # other chains make calls meanwhile
+    array_file.SAVE_SHARE = np.inf  # other chains make calls meanwhile
     nuts.CHECK_EVERY = 0.01
 
 

@@ -92,7 +92,7 @@ class Envelope(NamedTuple):
     fwhm: float
     """Pixels."""
     sd: float = 0.0
-    """Of ln w; 0: w is known."""
+    """Standard deviation of ln w; 0: w is known."""
 
     def log(self, size: int, xi: Any) -> Any:
         """ln of it, (size, size)."""

@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import logging
 import threading
-import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import RunError
-from biro.files.atomic import write_atomic
+from biro.inference.samplers.array_file import ArrayFile
 from biro.inference.samplers.coordinates.whitened import WhitenedFrame
 
 log = logging.getLogger(__name__)
 
 Array = NDArray[np.float64]
 FILE = "draws.npz"
-SAVE_EVERY, SAVE_SHARE = 5.0, 0.03
-"""Seconds between writes of the draws, and the part of the time that they may take: what a kill can cost."""
 RECORDER = "recorder"
 """The variable by which nutpie's traces and recorders find each other."""
 STATS = np.dtype([(name, np.float64) for name in ("energy", "diverging", "outside", "depth", "step_size")])
@@ -213,7 +208,7 @@ class NutsDraws:
         )
 
 
-class NutsDrawsFile:
+class NutsDrawsFile(ArrayFile):
     """Where the draws of a run are kept, with the coordinates that they are in.
 
     Parameters
@@ -222,10 +217,6 @@ class NutsDrawsFile:
     run_id : str
         Written into the file; draws of another run are refused.
     """
-
-    def __init__(self, path: Path, run_id: str) -> None:
-        self._path, self._run_id = path, run_id
-        self._due, self._failed = time.monotonic() + SAVE_EVERY, False
 
     def read(self, n_chain: int, n_dim: int) -> tuple[WhitenedFrame, NutsProgress] | None:
         """The frame of the coordinates, and the draws in them; None when there are none.
@@ -260,28 +251,6 @@ class NutsDrawsFile:
             raise RunError(f"{self._path} holds another run's draws; remove it to start again")
         return frame, before
 
-    @property
-    def is_due(self) -> bool:
-        """Whether they have not been written for a while, a longer one where that takes long."""
-        return time.monotonic() >= self._due
-
     def save(self, frame: WhitenedFrame, draws: NutsDraws) -> None:
-        """Write them. A full disk is reported once and tried again."""
-        begun, data = time.monotonic(), io.BytesIO()
-        arrays: dict[str, Any] = {**draws.progress_state()._asdict(), **frame.arrays()}  # arrays and numbers
-        np.savez(data, **arrays, run_id=self._run_id)
-        try:
-            write_atomic(self._path, data.getbuffer())
-        except OSError as error:
-            if not self._failed:
-                log.warning(
-                    "%s cannot be written (%s); sampling continues in memory", self._path, error.strerror
-                )
-            self._failed = True
-            return
-        finally:
-            ended = time.monotonic()
-            self._due = ended + max(SAVE_EVERY, (ended - begun) / SAVE_SHARE)
-        if self._failed:
-            log.warning("%s can be written again", self._path)
-        self._failed = False
+        """Write them."""
+        self.write({**draws.progress_state()._asdict(), **frame.arrays()})

@@ -23,7 +23,7 @@ _JITTER = 0.1
 _WHOLE, _NEAR = 0.1, 0.3
 """Parts of the differences that are taken whole, and of those between near neighbours."""
 _SCALE = 0.8 * 2.38
-"""Of the others, times sqrt(2 n_param): 1.25 times as many effective draws as with 2.38."""
+"""Scale of the other differences, times sqrt(2 n_param): 1.25 times as many effective draws as with 2.38."""
 _LEAST, _EDGE = 1e-300, 1e-16
 """Distances of points from the two faces of the unit cube, where normal quantiles are infinite."""
 _LEAST_SHARE, _MOST_SHARE = 0.1, 0.8

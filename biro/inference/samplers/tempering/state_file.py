@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import io
 import json
-import logging
-import time
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import RunError
-from biro.files.atomic import write_atomic
+from biro.inference.samplers.array_file import ArrayFile
 from biro.inference.samplers.tempering.ensemble import Ensemble
 from biro.inference.samplers.tempering.moves import Moves
 from biro.inference.target.checked import Target
 
-log = logging.getLogger(__name__)
-
 Array = NDArray[np.float64]
 FILE = "tempering.npz"
-SAVE_EVERY, SAVE_SHARE = 5.0, 0.03
-"""Seconds between writes, and the part of the time that they may take: what a kill can cost."""
 
 
 @dataclass
@@ -56,7 +48,7 @@ class TemperedState:
         self.log_likelihood.append(self.ensemble.log_likelihood.copy())
 
 
-class TemperedStateFile:
+class TemperedStateFile(ArrayFile):
     """Where the state of a run is kept.
 
     Parameters
@@ -65,10 +57,6 @@ class TemperedStateFile:
     run_id : str
         Written into the file; the state of another run is refused.
     """
-
-    def __init__(self, path: Path, run_id: str) -> None:
-        self._path, self._run_id = path, run_id
-        self._due, self._failed = time.monotonic() + SAVE_EVERY, False
 
     def read(self, target: Target, n_walker: int) -> TemperedState | None:
         """The state as saved; None when there is no file.
@@ -103,37 +91,15 @@ class TemperedStateFile:
             raise RunError(f"{self._path} holds another run's draws; remove it to start again")
         return TemperedState(ensemble, moves, rng, list(unit), list(height))
 
-    @property
-    def is_due(self) -> bool:
-        """Whether it has not been written for a while, a longer one where that takes long."""
-        return time.monotonic() >= self._due
-
     def save(self, state: TemperedState) -> None:
-        """Write the state. A full disk is reported once and tried again."""
-        begun, data, ensemble = time.monotonic(), io.BytesIO(), state.ensemble
-        shape = ensemble.log_likelihood.shape
-        np.savez(
-            data,
-            allow_pickle=False,
-            run_id=np.array(self._run_id),
-            random_state=np.array(json.dumps(state.rng.bit_generator.state)),
-            draws=np.array(state.unit).reshape(-1, *ensemble.unit.shape[1:]),
-            heights=np.array(state.log_likelihood).reshape(-1, *shape),
-            **state.moves.arrays(),
-            **{name: getattr(ensemble, name) for name in Ensemble.names()},
+        """Write the state."""
+        ensemble = state.ensemble
+        self.write(
+            {
+                "random_state": np.array(json.dumps(state.rng.bit_generator.state)),
+                "draws": np.array(state.unit).reshape(-1, *ensemble.unit.shape[1:]),
+                "heights": np.array(state.log_likelihood).reshape(-1, *ensemble.log_likelihood.shape),
+                **state.moves.arrays(),
+                **{name: getattr(ensemble, name) for name in Ensemble.names()},
+            }
         )
-        try:
-            write_atomic(self._path, data.getbuffer())
-        except OSError as error:
-            if not self._failed:
-                log.warning(
-                    "%s cannot be written (%s); sampling continues in memory", self._path, error.strerror
-                )
-            self._failed = True
-            return
-        finally:
-            ended = time.monotonic()
-            self._due = ended + max(SAVE_EVERY, (ended - begun) / SAVE_SHARE)
-        if self._failed:
-            log.warning("%s can be written again", self._path)
-        self._failed = False
