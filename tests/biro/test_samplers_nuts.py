@@ -20,7 +20,7 @@ from test_maximum import PLACES, design, normal, point, simulated, uniform
 
 import biro
 from biro.errors import InputError, LikelihoodError, RunError
-from biro.inference.samplers import nuts, nuts_draws
+from biro.inference.samplers import array_file, nuts, nuts_draws
 from biro.inference.samplers.chains import unwound
 from biro.inference.samplers.coordinates.walls import Walls
 from biro.inference.samplers.coordinates.whitened import Whitened, WhitenedFrame
@@ -414,12 +414,12 @@ def test_draws_are_written_less_often_where_that_takes_long(
 ) -> None:
     """At most 3 % of the time, as stated; after 5 s where it takes less."""
     clock = SimpleNamespace(now=0.0, took=0.0)
-    monkeypatch.setattr(nuts_draws, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr(array_file, "time", SimpleNamespace(monotonic=lambda: clock.now))
 
     def write(path: Path, data: bytes) -> None:
         clock.now += clock.took
 
-    monkeypatch.setattr(nuts_draws, "write_atomic", write)
+    monkeypatch.setattr(array_file, "write_atomic", write)
     file = nuts_draws.NutsDrawsFile(tmp_path / "draws.npz", "run")
     draws = nuts_draws.NutsDraws(10, nuts_draws.NutsProgress.none(2, 3))
     for clock.took, pause in ((0.01, 5.0), (3.0, 100.0)):
