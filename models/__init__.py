@@ -50,6 +50,8 @@ if TYPE_CHECKING:
     from biro.models.components.shapes.galaxies import ShapeletSource as ShapeletSource
     from biro.models.components.shapes.one_sided import CrescentSource as CrescentSource
     from biro.models.components.shapes.one_sided import MRingSource as MRingSource
+    from biro.models.components.population import NumberPrior as NumberPrior
+    from biro.models.components.population import Population as Population
     from biro.models.components.single_dish import SingleDish as SingleDish
     from biro.models.components.source import GaussianSource as GaussianSource
     from biro.models.components.source import PointSource as PointSource
@@ -61,6 +63,7 @@ if TYPE_CHECKING:
     from biro.models.quantities.frozen_prior import Frozen as Frozen
     from biro.models.quantities.parameter import Fixed as Fixed
     from biro.models.quantities.parameter import Parameter as Parameter
+    from biro.models.quantities.power_law_prior import PowerLaw as PowerLaw
     from biro.models.quantities.prior import Cosine as Cosine
     from biro.models.quantities.prior import HalfNormal as HalfNormal
     from biro.models.quantities.prior import LogNormal as LogNormal

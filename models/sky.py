@@ -15,7 +15,7 @@ from biro.models.components.beam_cube import AntennaBeams, BeamCube
 from biro.models.components.image_term import ImageTerm
 from biro.models.components.partition_view import PartitionView
 from biro.models.components.sky import SkyDescription
-from biro.models.components.source import RESERVED, Source
+from biro.models.components.source import RESERVED, PointSource, Source
 from biro.models.components.toml_text import to_toml
 from biro.models.errors import ModelError
 from biro.models.quantities.parameter import Fixed
@@ -35,6 +35,8 @@ class SkyModel(SkyDescription):
         model of a beam alone says through what `biro.find_sources` sees.
     image_priors : sequence of ImagePrior, optional
         Images whose pixels are fitted, by `biro.fit_image`; they may be given among the images.
+    populations : sequence of Population, optional
+        Sources whose number is inferred.
     ref_freq : frequency, optional
         For spectra of sources that give none of their own.
     centre : text "ra dec", or (ra, dec) in rad, optional
@@ -62,7 +64,8 @@ class SkyModel(SkyDescription):
     def __repr__(self) -> str:
         n, n_image = len(self.sources), len(self.images) + len(self.image_priors)
         images = f" and {n_image} image{'s' * (n_image != 1)}" * bool(n_image)
-        return f"<SkyModel of {n} source{'s' * (n != 1)}{images}; to_toml() is its file>"
+        more = "".join(f" and population {each.name}" for each in self.populations)
+        return f"<SkyModel of {n} source{'s' * (n != 1)}{images}{more}; to_toml() is its file>"
 
     def _repr_html_(self) -> str:
         try:
@@ -75,6 +78,11 @@ class SkyModel(SkyDescription):
         super().__post_init__()
         check_marginalised(self)
         self._check_numbers()
+        for population in self.populations:
+            placed = population.with_place("0 deg", "0 deg")
+            made = [placed.source(i, kind) for i, kind in enumerate(placed.types, start=1)]
+            # Raises what its sources lack in this model, such as a reference frequency.
+            dataclasses.replace(self, sources=(*self.sources, *made), populations=(), constraints=())
 
     def _check_numbers(self) -> None:
         """Check what can be checked without data: ties, spectra, sizes."""
@@ -104,6 +112,34 @@ class SkyModel(SkyDescription):
         """
         sources, images = ([_at(one, values) for one in some] for some in (self.sources, self.images))
         return dataclasses.replace(self, sources=sources, images=images, constraints=())
+
+    def with_number(self, numbers: Mapping[str, int | Sequence[str]]) -> SkyModel:
+        """The model with a given number of sources in place of its populations.
+
+        A sky without any source gets one of 0 Jy, whose name is that of the population and 0.
+
+        Parameters
+        ----------
+        numbers : mapping of str to int or sequence of str
+            By name of the population: the number of its sources, or the type of each, ["point", "gaussian"].
+
+        Raises
+        ------
+        ModelError
+            Other names than those of the populations, a number beyond the prior, a number alone where the
+            population has several types, or a place that depends on the data
+            (`biro.imaging.population_field.with_places`).
+        """
+        names = [population.name for population in self.populations]
+        if sorted(numbers) != sorted(names):
+            raise ModelError(
+                f"populations of the model: {', '.join(names) or 'none'}; numbers are given for "
+                f"{', '.join(map(str, numbers)) or 'none'}"
+            )
+        made = [source for each in self.populations for source in each.sources(numbers[each.name])]
+        if self.populations and not (made or self.sources or self.images or self.image_priors):
+            made = [PointSource(f"{names[0]}0", east="0 deg", north="0 deg", I="0 Jy")]
+        return dataclasses.replace(self, sources=(*self.sources, *made), populations=())
 
     def bind(
         self,

@@ -98,6 +98,11 @@ class BoundModel:
                 f"image {model.image_priors[0].name!r} has pixels that are fitted, not given; fit the model "
                 "with `biro fit` (biro.fit_image in Python)"
             )
+        if model.populations:
+            raise ModelError(
+                f"population {model.populations[0].name!r}: the number of its sources is not given; infer it "
+                "with `biro fit`, or write so many [[source]] tables (sky.with_number in Python)"
+            )
         if not model.sources and not model.images:
             raise ModelError("no sources: the model has only a beam")
         self.model, self.partitions, self.origin = model, partitions, model.origin(partitions)

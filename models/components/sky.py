@@ -19,6 +19,7 @@ from biro.models.components.image_term import ImageTerm
 from biro.models.components.jones_beam import GRID_BEAMS, FunctionBeam
 from biro.models.components.noise import Noise
 from biro.models.components.partition_view import PartitionView
+from biro.models.components.population import Population
 from biro.models.components.source import Source, si_value
 from biro.models.errors import ModelError
 from biro.models.quantities.parameter import Fixed, QuantityLike, quantity, read_entry
@@ -38,6 +39,7 @@ class SkyDescription:
     _: KW_ONLY
     images: Entry = ()
     image_priors: Entry = ()
+    populations: Entry = ()
     ref_freq: QuantityLike = None
     centre: Entry = None
     centre_error: QuantityLike = None
@@ -52,6 +54,7 @@ class SkyDescription:
 
     def __post_init__(self) -> None:
         self._check_sources()
+        self._check_populations()
         if self.ref_freq is not None:
             ref_freq = read_entry("ref_freq", quantity, self.ref_freq, FREQUENCY)
             if not isinstance(ref_freq, Fixed) or not ref_freq.value > 0:
@@ -117,7 +120,8 @@ class SkyDescription:
         object.__setattr__(
             self, "images", tuple(image for image in self.images if not isinstance(image, ImagePrior))
         )
-        least = 0 if self.images or self.image_priors or self.beam is not None else 1
+        others = self.images or self.image_priors or self.populations
+        least = 0 if others or self.beam is not None else 1
         if not isinstance(self.sources, Sequence) or not least <= len(self.sources) <= MAX_SOURCES:
             raise ModelError(
                 f"sources: expected a list of {least} to {MAX_SOURCES} sources, "
@@ -151,6 +155,30 @@ class SkyDescription:
             seen.add(image.name)
         object.__setattr__(self, "sources", tuple(self.sources))
         object.__setattr__(self, "images", tuple(self.images))
+
+    def _check_populations(self) -> None:
+        """Refuse what is no population, and names that its sources and others would share."""
+        if isinstance(self.populations, Population):
+            object.__setattr__(self, "populations", (self.populations,))
+        if not isinstance(self.populations, Sequence):
+            raise ModelError(f"populations: expected a list of Population, found {short_repr(self.populations)}")
+        owner = {part.name: f"a source or image {part.name!r}" for part in self._named}
+        for population in self.populations:
+            if not isinstance(population, Population):
+                raise ModelError(f"populations: expected Population, found {short_repr(population)}")
+            for name in (population.name, *population.source_names):
+                if name in owner:
+                    raise ModelError(
+                        f"population {population.name!r}: {name!r} is the name of {owner[name]}, too; "
+                        "names must be unique"
+                    )
+            names = (population.name, *population.source_names)
+            owner |= dict.fromkeys(names, f"population {population.name!r}")
+        object.__setattr__(self, "populations", tuple(self.populations))
+
+    @property
+    def _named(self) -> tuple[Source | ImageTerm | ImagePrior, ...]:
+        return (*self.sources, *self.images, *self.image_priors)
 
     def _check_kind(self, key: str, kinds: tuple[type, ...]) -> None:
         value = getattr(self, key)

@@ -16,6 +16,7 @@ from biro.models.components.direction import Centre, direction_text
 from biro.models.components.image import ImageModel
 from biro.models.components.image_term import ImageTerm
 from biro.models.components.noise import Noise
+from biro.models.components.population import NumberPrior
 from biro.models.components.single_dish import SingleDish
 from biro.models.components.sky import SkyDescription
 from biro.models.components.source import LOCAL
@@ -54,6 +55,8 @@ def to_toml(model: SkyDescription, *, centre: Centre | None = None, python_as_co
     for source in model.sources:
         leave = ["name", *["beam"] * source.beam, *["frame"] * (getattr(source, "frame", None) == LOCAL)]
         emit.table("[[source]]", {"name": source.name, "type": source.type} | _entries(source, tuple(leave)))
+    for population in model.populations:
+        emit.table("[[population]]", _without_defaults(population))
     for image in model.images:
         emit.image(image)
     for fitted in model.image_priors:
@@ -202,6 +205,8 @@ class _Emitter:
             return self.value(to_table(value.prior) | _without_defaults(value, ("prior",)))
         if isinstance(value, SingleDish):
             return self.value(_entries(value))
+        if isinstance(value, NumberPrior):
+            return self.value(_without_defaults(value))
         if isinstance(value, str):
             return _string(value)
         if isinstance(value, bool):

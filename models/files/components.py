@@ -187,6 +187,11 @@ def from_model(model: SkyModel) -> list[ListComponent]:
             f"{resolved.parameters[0].name} has a prior, but a component list holds numbers only; fit the "
             "model and convert the run directory, or write a model file (.toml)"
         )
+    if model.populations:
+        raise ModelError(
+            f"population {model.populations[0].name!r}: a component list holds known sources only, "
+            "write a model file"
+        )
     if model.images:
         raise ModelError(
             f"image {model.images[0].name!r}: a component list holds points and Gaussians only, "

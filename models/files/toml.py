@@ -18,6 +18,7 @@ from biro.models.components.image_prior import ImagePrior
 from biro.models.components.image_term import ImageTerm
 from biro.models.components.jones_beam import GRID_BEAMS, GridBeam
 from biro.models.components.noise import Noise
+from biro.models.components.population import Population
 from biro.models.components.shapes.kinds import SHAPED
 from biro.models.components.source import GaussianSource, PointSource, Source
 from biro.models.components.toml_text import to_toml
@@ -29,8 +30,8 @@ from biro.models.sky import SkyModel
 Table: TypeAlias = dict[str, Any]  # as tomllib gives it; the classes of a model check every entry
 _TYPES: dict[str, type[Source]] = {"point": PointSource, "gaussian": GaussianSource, **SHAPED}
 _TABLES = (
-    *("sky", "source", "image", "beam", "pointing", "feeds", "leakage", "gain", "ionosphere", "noise"),
-    "constraint",
+    *("sky", "source", "population", "image", "beam", "pointing", "feeds", "leakage", "gain"),
+    *("ionosphere", "noise", "constraint"),
 )
 _SKY_KEYS = ("centre", "centre_error", "ref_freq")
 _MAX_DEPTH = 32
@@ -108,10 +109,11 @@ def from_toml(text: str, folder: str | Path = ".") -> SkyModel:
         given["noise"] = Noise(**_table(tables, "noise"))
     sources = [_source(i, table) for i, table in enumerate(_tables(tables, "source"))]
     images = [_image(i, table, Path(folder)) for i, table in enumerate(_tables(tables, "image"))]
-    if not sources and not images and "beam" not in given:
-        raise ModelError("no sources; write at least one [[source]] or [[image]] table")
+    populations = [_population(i, table) for i, table in enumerate(_tables(tables, "population"))]
+    if not sources and not images and not populations and "beam" not in given:
+        raise ModelError("no sources; write at least one [[source]], [[population]] or [[image]] table")
     constraints = [read_constraint(table) for table in _tables(tables, "constraint")]
-    return SkyModel(sources, images=images, constraints=constraints, **given)
+    return SkyModel(sources, images=images, populations=populations, constraints=constraints, **given)
 
 
 def _check_integers(tables: Table) -> None:
@@ -164,6 +166,12 @@ def _source(index: int, table: Table) -> Source:
         if shape:
             raise ModelError(f'{label}: {shape[0]}: a point has no shape; write type = "gaussian"')
     return _TYPES[kind](**given)
+
+
+def _population(index: int, table: Table) -> Population:
+    if "name" not in table:
+        raise ModelError(f"population {index + 1}: 'name' is missing")
+    return Population(**table)
 
 
 def _image(index: int, table: Table, folder: Path) -> ImageTerm | ImagePrior:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from biro.models.errors import ModelError
 from biro.models.quantities.frozen_prior import Frozen
+from biro.models.quantities.power_law_prior import PowerLaw
 from biro.models.quantities.prior import (
     Cosine,
     HalfNormal,
@@ -24,7 +25,10 @@ from biro.models.quantities.strict import did_you_mean, short_repr
 
 FAMILIES: dict[str, type[Prior]] = {
     cls.family: cls
-    for cls in (Uniform, LogUniform, Normal, LogNormal, TruncatedNormal, HalfNormal, Triangular, Sine, Cosine)
+    for cls in (
+        *(Uniform, LogUniform, PowerLaw, Normal, LogNormal, TruncatedNormal, HalfNormal, Triangular),
+        *(Sine, Cosine),
+    )
 }
 
 

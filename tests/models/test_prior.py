@@ -16,6 +16,7 @@ from biro.models import (
     LogUniform,
     ModelError,
     Normal,
+    PowerLaw,
     Prior,
     Sine,
     Triangular,
@@ -41,6 +42,9 @@ PAIRS = [
 ]
 FAMILIES = [
     *(prior for prior, _ in PAIRS),
+    *(PowerLaw(index, 0.1, 5000) for index in (-1, 0, 1, 1 + 1e-9, 1.6, 2.5)),
+    PowerLaw(-40, 2, 3),
+    PowerLaw(60, 1e-4, 5),
     Sine(),
     Sine("20 deg", "50 deg"),
     Cosine("-10 deg", "80 deg"),
@@ -69,6 +73,32 @@ def test_sine_and_cosine_are_isotropic() -> None:
     per_degree = np.pi / 180
     assert np.exp(Sine().log_density(np.array(30.0))) == pytest.approx(0.25 * per_degree, rel=1e-14)
     assert np.exp(Cosine().log_density(np.array(60.0))) == pytest.approx(0.25 * per_degree, rel=1e-14)
+
+
+@pytest.mark.parametrize("index", [-1.5, 0.0, 0.3, 1.6, 2.5])
+def test_power_laws(index: float) -> None:
+    """p = (1 - a) x^-a / (h^(1 - a) - l^(1 - a)), and its integral."""
+    low, high, q = 0.1, 5000.0, 1.0 - index
+    prior, x = PowerLaw(index, low, high), np.geomspace(0.1, 5000.0, 9)
+    mass = high**q - low**q
+    # Powers of 5e4 are rounded to 1e-15 of their exponents.
+    np.testing.assert_allclose(np.exp(prior.log_density(x)), q * x**-index / mass, rtol=1e-12)
+    u = np.linspace(0.001, 0.999, 9)
+    # 1 - u, which counts from the far end, is rounded to 1e-16: 1e-13 of 0.001.
+    np.testing.assert_allclose(prior.transform(u), (low**q + u * mass) ** (1.0 / q), rtol=1e-12)
+    np.testing.assert_allclose(prior.log_slope(x), -index / x, rtol=1e-15)
+    np.testing.assert_array_equal(prior.log_density(np.array([0.09, 5001.0, -1.0])), -np.inf)
+
+
+def test_power_laws_of_index_0_and_1_are_other_priors() -> None:
+    u = np.linspace(0.0, 1.0, 21)
+    for index, same in ((0.0, Uniform(2, 7)), (1.0, LogUniform(2, 7)), (1.0 + 1e-14, LogUniform(2, 7))):
+        prior = PowerLaw(index, 2, 7)
+        # An index that is 1e-14 away changes x by 1e-14 of its logarithm.
+        np.testing.assert_allclose(prior.transform(u), same.transform(u), rtol=1e-13)
+        np.testing.assert_allclose(
+            prior.log_density(same.transform(u)), same.log_density(same.transform(u)), rtol=1e-13
+        )
 
 
 @pytest.mark.parametrize("prior", FAMILIES, ids=repr)
@@ -102,12 +132,14 @@ def test_draws_follow_the_cumulative(prior: Prior) -> None:
 
 
 @pytest.mark.parametrize(
-    "cls", [Uniform, LogUniform, Normal, LogNormal, TruncatedNormal, HalfNormal, Triangular, Sine]
+    "cls",
+    [Uniform, LogUniform, PowerLaw, Normal, LogNormal, TruncatedNormal, HalfNormal, Triangular, Sine],
 )
 def test_a_stack_is_its_members(cls: type[Prior]) -> None:
     made = {
         Uniform: [Uniform(0, 1), Uniform("1 Jy", "5 Jy")],
         LogUniform: [LogUniform(1, 2), LogUniform(0.1, 50)],
+        PowerLaw: [PowerLaw(1, 0.1, 50), PowerLaw(1.6, 1, 2), PowerLaw(-3, 2, 7)],
         Normal: [Normal(0, 1), Normal(-3, 0.1)],
         LogNormal: [LogNormal(0.1), LogNormal(1.0, 3.0)],
         TruncatedNormal: [TruncatedNormal(0, 1, 2), TruncatedNormal(1, 3, -1, 2)],
@@ -145,6 +177,11 @@ def test_units_are_read_once() -> None:
         (lambda: Uniform(float("nan"), 1), "low: expected a finite number"),
         (lambda: LogUniform(0, 1), "0 < low < high"),
         (lambda: LogUniform(-1, 1), "0 < low < high"),
+        (lambda: PowerLaw(1.6, 0, 1), "0 < low < high"),
+        (lambda: PowerLaw(1.6, 2, 1), "0 < low < high"),
+        (lambda: PowerLaw(float("inf"), 1, 2), "index must be finite"),
+        (lambda: PowerLaw("1 Jy", 1, 2), "index is a plain number"),
+        (lambda: PowerLaw(1e60, 1, 2), "a middle half"),
         (lambda: Normal(0, 0), "sd > 0"),
         (lambda: Normal(0, -1), "sd > 0"),
         (lambda: HalfNormal(-1), "sd > 0"),

@@ -2,7 +2,7 @@
 
 A value x of theta is computed from a number z, which may be any real number:
 
-    x between low and high    x = low + (high - low) / (1 + exp(-z))      (ln x for a log-uniform prior)
+    x between low and high    x = low + (high - low) / (1 + exp(-z))      (ln x for log-uniform, power-law)
     x above low               x = low + s exp(z)
     x below high              x = high - s exp(-z)
     x without limits          x = middle + s z
@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from biro.models.quantities.parameter import Parameter
+from biro.models.quantities.power_law_prior import PowerLaw
 from biro.models.quantities.prior import LogNormal, LogUniform
 from rime_kernels.arrays.slices import as_slice
 
@@ -261,7 +262,7 @@ def _map_of(parameter: Parameter, low: float, high: float, turns: bool) -> tuple
     if turns and parameter.period is not None:
         return line, float(np.mean(parameter.prior.support)), parameter.period / (2.0 * np.pi)
     if np.isfinite(low) and np.isfinite(high):
-        if isinstance(parameter.prior, LogUniform) and low > 0.0:
+        if isinstance(parameter.prior, LogUniform | PowerLaw) and low > 0.0:
             return log_between, low, float(np.log(high / low))
         return between, low, high - low
     if isinstance(parameter.prior, LogNormal) and low == 0.0 and np.isinf(high):

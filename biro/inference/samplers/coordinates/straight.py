@@ -26,6 +26,7 @@ from biro.inference.samplers.coordinates.walls import ROOM
 from biro.inference.target.protocol import DifferentiableLikelihood, treatment_of_gains
 from biro.models.components.antenna_terms.feeds import basis_of
 from biro.models.components.antenna_terms.gain import is_gain
+from biro.models.quantities.power_law_prior import PowerLaw
 from biro.models.quantities.prior import LogNormal, LogUniform
 
 Array = NDArray[np.float64]
@@ -218,7 +219,7 @@ class Forms:
                 continue
             if not ends.any() or isinstance(prior, LogNormal):
                 continue
-            is_log = isinstance(prior, LogUniform) or (is_gain(name) and "amplitude" in name)
+            is_log = isinstance(prior, LogUniform | PowerLaw) or (is_gain(name) and "amplitude" in name)
             self.form[i] = LOG if is_log and low[i] >= 0.0 and (low[i] > 0.0 or self._free[i]) else LINE
 
     def _take_logarithms(self, likelihood: DifferentiableLikelihood) -> None:
