@@ -1,0 +1,1 @@
+"""Populations: the number of sources inferred with everything else."""
