@@ -236,7 +236,9 @@ def make_catalogue(
     names = tuple(f"{draws.name}_{k + 1}" for k in range(n))
     others = np.bincount(draws.draw[found.label == NONE], minlength=draws.n_draw)
     return Catalogue(
-        entries=tuple(_entry(name, draws, found.members(k), centre, n_effective) for k, name in enumerate(names)),
+        entries=tuple(
+            _entry(name, draws, found.members(k), centre, n_effective) for k, name in enumerate(names)
+        ),
         confusion=find_confusion(found, draws.flux, names, least, n_effective),
         n_other=float(others.mean()),
         n_other_error=mean_error(others, n_effective),

@@ -63,7 +63,8 @@ class SourceDraws:
         missing = [key for key in NEEDED if key not in self.values]
         if missing:
             raise InputError(f"values: expected {', '.join(NEEDED)}, {', '.join(missing)} not given")
-        for key, array in {"draw": self.draw, "kind": self.kind, **self.values}.items():
+        arrays: dict[str, NDArray[Any]] = {"draw": self.draw, "kind": self.kind, **self.values}
+        for key, array in arrays.items():
             if np.shape(array) != (n,):
                 raise InputError(f"{key} must have shape ({n},) as draw, got {np.shape(array)}")
         if n and not (self.draw[0] >= 0 and self.draw[-1] < self.n_draw and (np.diff(self.draw) >= 0).all()):

@@ -30,7 +30,7 @@ NU = 5.0
 PRIOR = 2.0
 """Sources with `TYPICAL` scatter that the scatter of an entry counts beside its own."""
 REACH = 1.0
-"""An entry takes sources within this many FWHM of its middle, of the beam widened by the size of the entry."""
+"""An entry takes sources within this many FWHM of the beam, widened by its own size, about its middle."""
 MOST_ROUNDS = 60
 STABLE = 1e-4
 """Part of the sources whose assignment may still change when entries count as stable."""
@@ -198,9 +198,9 @@ def find_pairs(problem: Problem, entries: Entries, others: Others) -> Pairs:
         gain.append(one[good])
     if not source:
         return Pairs(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
-    i, k, g = np.concatenate(source), np.concatenate(entry), np.concatenate(gain)
-    order = np.lexsort((k, i))
-    return Pairs(i[order], k[order], g[order])
+    sources, numbers = np.concatenate(source), np.concatenate(entry)
+    order = np.lexsort((numbers, sources))
+    return Pairs(sources[order], numbers[order], np.concatenate(gain)[order])
 
 
 def assign(problem: Problem, pairs: Pairs, n_entry: int) -> Ints:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -128,4 +129,4 @@ def has_valley(x: Array, first: Array, second: Array) -> bool:
     t = (x - first) @ step / length2
     counts = [int(np.count_nonzero((t > low) & (t <= low + 0.5))) for low in (-0.25, 0.25, 0.75)]
     # Two standard deviations of a count above it: few sources do not show a valley.
-    return counts[1] + 2.0 * np.sqrt(counts[1] + 1.0) < BIMODAL * min(counts[0], counts[2])
+    return counts[1] + 2.0 * math.sqrt(counts[1] + 1.0) < BIMODAL * min(counts[0], counts[2])
