@@ -1,1 +1,1 @@
-"""Populations: the number of sources inferred with everything else."""
+"""Populations of sources whose number is inferred with everything else."""
