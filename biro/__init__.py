@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from biro.likelihood.likelihood import Likelihood as Likelihood
     from biro.likelihood.options import EngineOptions as EngineOptions
     from biro.many_fits.fit_each import fit_each as fit_each
+    from biro.many_fits.fit_numbers import fit_numbers as fit_numbers
     from biro.models import ImageModel as ImageModel
     from biro.models import SkyModel as SkyModel
     from biro.models import read_model as read_model

@@ -12,6 +12,7 @@ import typer
 
 from biro.choices import Average, Sampler
 from biro.cli.fit_image import fit_one, refuse_options
+from biro.cli.fit_numbers import check, fit_several, read_numbers
 from biro.cli.guard import guard, print_json, say
 from biro.cli.options import (
     BackendOption,
@@ -30,7 +31,7 @@ from biro.cli.options import (
     takes_reading_options,
 )
 from biro.cli.plot import draw_run, is_drawn
-from rime_kernels.choices import AnyPrecision, Backend
+from rime_kernels.choices import AnyPrecision
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from biro.many_fits.results import FitResults
     from biro.models.sky import SkyModel
     from biro.observation.observation import Observation
-    from rime_kernels.geometry import Form
 
 log = logging.getLogger(__name__)
 
@@ -83,6 +83,13 @@ def fit(
         bool,
         typer.Option("--compare", help="With several models: compare them by evidence and Bayes factor."),
     ] = False,
+    number: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LOW:HIGH",
+            help="Fit the sky model with each number of sources of its population, and compare the numbers.",
+        ),
+    ] = None,
     seed: Annotated[
         int | None,
         typer.Option(
@@ -147,6 +154,7 @@ def fit(
     from biro.io.sky_files import read_sky
     from biro.many_fits.fit_each import fit_each
     from biro.many_fits.models import split_models
+    from biro.run.facts import observed_facts
 
     comm = world()
     options = keyword_options(set_option or [])
@@ -170,6 +178,9 @@ def fit(
         raise InputError("--workers goes with --each only. A single fit uses threads or MPI processes")
     # All of them now, so that a mistake in the last one is found before the first one is fitted.
     skies = {name: read_sky(path) for name, path in models.items()}
+    numbers = None if number is None else read_numbers(number)
+    if numbers is not None:
+        check(numbers, skies, sampler, options, {"--compare": compare, "--each": each})
     if any(sky.image_priors for sky in skies.values()):
         of_engine = {"sampler": sampler, "compare": compare, "cache": cache, "each": each, "workers": workers}
         refuse_options(
@@ -196,6 +207,13 @@ def fit(
         _show(fits, run, as_json=as_json)
         return
     observation = read(obs, **reading, comm=comm, cache=cache)
+    if numbers is not None:
+        fit_several(
+            observation, next(iter(skies.values())), numbers, run, sampler=sampler, seed=seed,
+            likelihood=of_likelihood | {"comm": comm}, facts=observed_facts(obs, reading), pictures=pictures,
+            as_json=as_json, **options,
+        )  # fmt: skip
+        return
     given = _Given(obs, reading, observation, chosen, seed, of_likelihood, options, comm, pictures=pictures)
     if len(models) == 1:
         posterior = given.fit(next(iter(skies.values())), model, run)
@@ -241,7 +259,7 @@ class _Given:
         """Fit the sky of one model file, into one run directory."""
         from biro.inference.samplers.sampling import sample
         from biro.likelihood.likelihood import Likelihood
-        from biro.many_fits.one_fit import lines_before
+        from biro.many_fits.one_fit import lines_before, problem_line
         from biro.run.facts import asked_precision, check_saved, observed_facts
         from biro.source_finding.list_priors import with_marked
 
@@ -249,7 +267,7 @@ class _Given:
         asked = asked_precision(self.of_likelihood["precision"], run)
         of_likelihood = {**self.of_likelihood, "precision": asked, "comm": self.comm}
         likelihood = Likelihood(self.observation, sky, **of_likelihood)
-        say(_problem_text(likelihood, self.of_likelihood["backend"]))
+        say(problem_line(likelihood, self.of_likelihood["backend"]))
         for line in lines_before(likelihood):
             say(line)
         if asked == "auto":
@@ -357,33 +375,3 @@ def _batch_size(sampler: str, options: SamplerOptions, n_param: int) -> int:
     from biro.inference.samplers.options import parse_options
 
     return parse_options(sampler, options, n_param).n_together if n_param else 1
-
-
-def _problem_text(likelihood: Likelihood, backend: Backend) -> str:
-    """Number of parameters and visibilities, precision and device; the log has the reasons."""
-    from rime_kernels.device import resolve
-
-    free = "1 free parameter" if likelihood.n_param == 1 else f"{likelihood.n_param} free parameters"
-    n = likelihood.n_process
-    shared = f", shared by {n} MPI processes" if n > 1 else ""
-    if folder := likelihood.observation.cache_folder:
-        shared += f", in files of {folder}"
-    device, why = resolve(backend)
-    log.info("%s; %s", _forms_text(likelihood.choices.forms), why)
-    unit = {"cpu": "CPU", "cuda": "GPU"}[device]
-    return (
-        f"{free}, {likelihood.n_vis.sum()} visibilities{shared}; {likelihood.precision} precision, {unit} "
-        "(details with -v)"
-    )
-
-
-def _forms_text(forms: list[Form]) -> str:
-    """How many partitions take which form of the phases, and why: "8 partitions: row form because ..."."""
-    reasons = {
-        "factored": "antenna coordinates reproduce the uvw of all rows",
-        "row": "antenna coordinates do not reproduce the uvw of all rows closely enough",
-    }
-    counted = {form: forms.count(form) for form in dict.fromkeys(forms)}
-    return ", ".join(
-        f"{n} partition{'s' * (n != 1)}: {form} form because {reasons[form]}" for form, n in counted.items()
-    )

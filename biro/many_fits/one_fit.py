@@ -22,6 +22,9 @@ from biro.observation.observation import Observation
 from biro.run.facts import asked_precision, check_saved, observed_facts
 from biro.run.interrupt import RunInterrupted
 from biro.run.log_file import NOTICE, LogFile
+from rime_kernels.choices import Backend
+from rime_kernels.device import resolve
+from rime_kernels.geometry import Form
 
 log = logging.getLogger(__name__)
 
@@ -164,3 +167,31 @@ def lines_before(likelihood: Likelihood) -> list[str]:
         *model.gain_lines,
     ]
     return list(dict.fromkeys(line for line in lines if line))
+
+
+def problem_line(likelihood: Likelihood, backend: Backend) -> str:
+    """Number of parameters and visibilities, precision and device; the log has the reasons."""
+    free = "1 free parameter" if likelihood.n_param == 1 else f"{likelihood.n_param} free parameters"
+    n = likelihood.n_process
+    shared = f", shared by {n} MPI processes" if n > 1 else ""
+    if folder := likelihood.observation.cache_folder:
+        shared += f", in files of {folder}"
+    device, why = resolve(backend)
+    log.info("%s; %s", _forms_text(likelihood.choices.forms), why)
+    unit = {"cpu": "CPU", "cuda": "GPU"}[device]
+    return (
+        f"{free}, {likelihood.n_vis.sum()} visibilities{shared}; {likelihood.precision} precision, {unit} "
+        "(details with -v)"
+    )
+
+
+def _forms_text(forms: list[Form]) -> str:
+    """How many partitions take which form of the phases, and why: "8 partitions: row form because ..."."""
+    reasons = {
+        "factored": "antenna coordinates reproduce the uvw of all rows",
+        "row": "antenna coordinates do not reproduce the uvw of all rows closely enough",
+    }
+    counted = {form: forms.count(form) for form in dict.fromkeys(forms)}
+    return ", ".join(
+        f"{n} partition{'s' * (n != 1)}: {form} form because {reasons[form]}" for form, n in counted.items()
+    )

@@ -5,6 +5,7 @@ from biro.plots.baselines import baseline, baselines, closure_amplitudes, closur
 from biro.plots.corner import corner, marginal, traces
 from biro.plots.data import residuals, uv
 from biro.plots.gains import gains, solved_gains
+from biro.plots.numbers import numbers
 from biro.plots.sky import sky
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "corner",
     "gains",
     "marginal",
+    "numbers",
     "residuals",
     "sky",
     "solved_gains",
