@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from biro.imaging.fits import read_image as read_image
     from biro.imaging.image import image as image
     from biro.inference.maximum.maximum import maximise as maximise
+    from biro.inference.population.fit import fit_population as fit_population
     from biro.inference.posterior.comparison import compare as compare
     from biro.inference.posterior.posterior import Posterior as Posterior
     from biro.inference.samplers.sampling import sample as sample

@@ -13,6 +13,7 @@ import typer
 from biro.choices import Average, Sampler
 from biro.cli.fit_image import fit_one, refuse_options
 from biro.cli.fit_numbers import check, fit_several, read_numbers
+from biro.cli.fit_population import fit_one_population
 from biro.cli.guard import guard, print_json, say
 from biro.cli.options import (
     BackendOption,
@@ -181,8 +182,15 @@ def fit(
     numbers = None if number is None else read_numbers(number)
     if numbers is not None:
         check(numbers, skies, sampler, options, {"--compare": compare, "--each": each})
+    of_engine = {"sampler": sampler, "compare": compare, "cache": cache, "each": each, "workers": workers}
+    if numbers is None and any(sky.populations for sky in skies.values()):
+        fit_one_population(
+            obs, list(skies.values()), run, refused=of_likelihood | of_engine, has_ranks=comm is not None,
+            reading=reading, options=options, likelihood=of_likelihood, seed=seed, cache=cache,
+            pictures=pictures, as_json=as_json,
+        )  # fmt: skip
+        return
     if any(sky.image_priors for sky in skies.values()):
-        of_engine = {"sampler": sampler, "compare": compare, "cache": cache, "each": each, "workers": workers}
         refuse_options(
             of_likelihood | of_engine | {"devices": devices}, len(models), has_ranks=comm is not None
         )

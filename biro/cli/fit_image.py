@@ -31,17 +31,28 @@ REFUSED: dict[str, tuple[object, str]] = {
 """Options of `biro fit` that images do not have: their defaults, and what to do."""
 
 
-def refuse_options(given: Mapping[str, object], n_model: int, *, has_ranks: bool) -> None:
-    """Refuse what the fit of an image cannot do.
+def refuse_options(
+    given: Mapping[str, object],
+    n_model: int,
+    *,
+    has_ranks: bool,
+    what: str = "an image with a prior",
+    refused: Mapping[str, tuple[object, str]] = REFUSED,
+) -> None:
+    """Refuse what the fit of an image, or of a population, cannot do.
 
     Parameters
     ----------
     given : mapping of str to object
-        Values of the options in `REFUSED`, by their names.
+        Values of the options in `refused`, by their names.
     n_model : int
         Models of the command.
     has_ranks : bool
         Whether there are several MPI processes.
+    what : str
+        What is fitted.
+    refused : mapping of str to (object, str)
+        Options that it does not have: their defaults, and what to do.
 
     Raises
     ------
@@ -50,17 +61,15 @@ def refuse_options(given: Mapping[str, object], n_model: int, *, has_ranks: bool
     """
     from biro.errors import InputError
 
-    for name, (default, remedy) in REFUSED.items():
+    for name, (default, remedy) in refused.items():
         if given[name] != default:
             option = "--" + name.replace("_", "-")
             value = "" if given[name] is True else f" {given[name]}"
-            raise InputError(f"{option}{value} is not available for an image with a prior; {remedy}")
+            raise InputError(f"{option}{value} is not available for {what}; {remedy}")
     if n_model > 1:
-        raise InputError(
-            f"{n_model} models, one of which has an image with a prior; fit it in a command of its own"
-        )
+        raise InputError(f"{n_model} models, one of which has {what}; fit it in a command of its own")
     if has_ranks:
-        raise InputError("an image with a prior is fitted by one process; start biro without mpiexec")
+        raise InputError(f"{what} is fitted by one process; start biro without mpiexec")
 
 
 def fit_one(

@@ -76,6 +76,13 @@ def plot(
     if (run / "image.npz").exists():
         _draw_image(run)
         return
+    if (run / "population.npz").exists():
+        from biro.cli.fit_population import draw_population
+        from biro.inference.population.posterior import PopulationPosterior
+
+        draw_population(run, PopulationPosterior.load(run))
+        say(f"written into {run}: {', '.join(sorted(path.name for path in run.glob('*.png')))}")
+        return
     posterior = Posterior.load(run / "posterior.nc")
     names = [name.strip() for text in parameters or [] for name in text.split(",") if name.strip()] or None
     chosen_columns(posterior, names)  # so that a name that is wrong is refused before the data are read

@@ -169,6 +169,8 @@ class Imager:
     ----------
     cell : float, rad
     n_pixel : int
+    centre : (float, float), rad
+        ICRS right ascension and declination of the phase centre.
     psf : float64 (N, N)
         1 in the middle.
     beam : RestoringBeam or None
@@ -194,7 +196,7 @@ class Imager:
         self.observation, self._imaging, self._stages = observation, imaging, Stages()
         self._wanted = imaging.stokes or default_stokes(observation.partitions)
         self._stokes = stokes_planes(self._wanted)
-        self._centre = single_phase_centre(observation)
+        self.centre = single_phase_centre(observation)
         self._is_plane = samples is not None
         self._parts = observation.partitions if samples is None else samples.parts
         self._pieces = self._pieces_of(samples)
@@ -245,7 +247,7 @@ class Imager:
             psf=self.psf,
             beam=self.beam,
             cell=self.cell,
-            centre=self._centre,
+            centre=self.centre,
             stokes=self._stokes,
             what=what,
             weighting=self._imaging.weighting_text,

@@ -152,10 +152,11 @@ def fit_population(
                 return PopulationPosterior.load(run.path)
             run.reopen(options.as_dict())
         file = None if run is None else TemperedStateFile(run.path / FILE, run.run_id)
-        tempering = TemperingRun(PopulationProblem(likelihood), options, provenance.seed, file)
+        origin = sky.origin(observation.partition_views)
+        problem = PopulationProblem(likelihood, origin)
+        tempering = TemperingRun(problem, options, provenance.seed, file)
         state = tempering.run(stop, progress=progress)
         found = tempering.result(state)
-        origin = sky.origin(observation.partition_views)
         made = _posterior(likelihood, population, found, provenance, origin, n_walker)
         made = _diagnosed(made, found, likelihood, observation, sky, gains)
         if run is not None:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from biro.inference.population.flux_proposal import FluxProposals
 from biro.inference.population.likelihoods import PopulationLikelihood
 from biro.inference.population.number_moves import BirthAndDeath, SplitAndMerge, Walkers
-from biro.inference.population.places import PlaceGrid, PlaceTables
+from biro.inference.population.places import PlaceTables
 from biro.inference.population.scales import Scales
 from biro.inference.population.source_moves import Drift, Exchange
 from biro.inference.samplers.tempering.problem import Advance
@@ -31,8 +31,7 @@ class PopulationMoves:
     ----------
     likelihood : PopulationLikelihood
     scales : Scales
-    grid : PlaceGrid
-    weight : float64 (n_rung - 1, n_cell)
+    tables : PlaceTables
         Where sources are born on each rung but the prior.
     sd_of_shared : float64 (n_rung - 1, n_shared)
         Scatter of the shared parameters there.
@@ -44,18 +43,12 @@ class PopulationMoves:
         self,
         likelihood: PopulationLikelihood,
         scales: Scales,
-        grid: PlaceGrid,
-        weight: Array,
+        tables: PlaceTables,
         sd_of_shared: Array,
         step: Array,
     ) -> None:
-        self._likelihood, self._weight, self._sd_of_shared, self._step = (
-            likelihood,
-            weight,
-            sd_of_shared,
-            step,
-        )
-        tables = PlaceTables(likelihood.space, grid, weight)
+        self._likelihood, self._tables = likelihood, tables
+        self._sd_of_shared, self._step = sd_of_shared, step
         fluxes = FluxProposals(likelihood, scales.information)
         self._births = BirthAndDeath(likelihood, fluxes, tables)
         self._splits = SplitAndMerge(likelihood, scales.whitening, _WIDTH)
@@ -65,7 +58,7 @@ class PopulationMoves:
     @property
     def n_rung(self) -> int:
         """Rungs of the ladder, the prior included."""
-        return len(self._weight) + 1
+        return len(self._step) + 1
 
     def advance(self, rng: np.random.Generator, beta: Array, rows: Array, log_likelihood: Array) -> Advance:
         """Draw the prior afresh and move all other walkers, in place."""
@@ -110,4 +103,10 @@ class PopulationMoves:
 
     def arrays(self) -> dict[str, Array]:
         """What the moves follow from, by name."""
-        return {"place_weight": self._weight, "sd_of_shared": self._sd_of_shared, "drift": self._step}
+        cell, weight = self._tables.arrays()
+        return {
+            "place_cell": cell.astype(np.float64),
+            "place_weight": weight,
+            "sd_of_shared": self._sd_of_shared,
+            "drift": self._step,
+        }

@@ -1,22 +1,24 @@
-"""Where sources may be born: densities of places on a grid, as tables."""
+"""Where sources may be born: densities of places, as tables of the cells of a grid."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.inference.population.likelihoods import PopulationLikelihood
 from biro.inference.population.space import PopulationSpace
 
 Array = NDArray[np.float64]
+Index = NDArray[np.int64]
 _OF_PRIOR = 0.2
 """Part of the places that are drawn from the prior."""
 _TAIL = 1e-4
 """Part of the prior of a coordinate that the grid leaves out at either end, where it is endless."""
-_MOST_CELLS = 256
+_MOST_CELLS = 1 << 20
 """Cells along a side."""
-_PER_CALL = 256
-"""Places whose scores are computed in one state."""
+_SPREAD = (0.1, 0.8, 0.1)
+"""Parts of a source in a histogram that its cell and the two neighbours along an axis get."""
 
 
 class PlaceGrid:
@@ -27,77 +29,68 @@ class PlaceGrid:
     space : PopulationSpace
     cell : (float, float)
         Sizes of a cell along east and north at most, in the units of the priors.
+
+    Attributes
+    ----------
+    low, width : float64 (2,)
+        Lower ends, and sizes of a cell, along east and north.
+    shape : int64 (2,)
+        Cells along east and north.
     """
 
     def __init__(self, space: PopulationSpace, cell: tuple[float, float]) -> None:
-        self._space = space
-        self.edges = []
-        for i, size in zip(space.place, cell, strict=True):
+        ends = []
+        for i in space.place:
             prior = space.quantities[i].prior
             low, high = prior.support
-            if not np.isfinite(high - low):
-                low, high = prior.quantile_range(_TAIL)
-            n = int(np.clip(np.ceil((high - low) / size), 1, _MOST_CELLS))
-            self.edges.append(np.linspace(low, high, n + 1))
-        self.shape = tuple(len(edges) - 1 for edges in self.edges)
-        self.area = float(np.prod([edges[1] - edges[0] for edges in self.edges]))
+            ends.append((low, high) if np.isfinite(high - low) else prior.quantile_range(_TAIL))
+        self.low, high = np.array(ends).T
+        self.shape = np.clip(np.ceil((high - self.low) / cell), 1, _MOST_CELLS).astype(np.int64)
+        self.width = (high - self.low) / self.shape
 
     @property
     def n_cell(self) -> int:
         """Cells in all."""
-        return int(np.prod(self.shape))
+        return int(self.shape.prod())
 
-    @property
-    def centres(self) -> Array:
-        """Centres of the cells, float64 (n_cell, 2), north fastest."""
-        east, north = (0.5 * (edges[1:] + edges[:-1]) for edges in self.edges)
-        return np.stack(np.meshgrid(east, north, indexing="ij"), axis=-1).reshape(-1, 2)
+    def centres(self, cell: Index) -> Array:
+        """Centres of cells (n,), float64 (n, 2)."""
+        return np.asarray(self.low + (np.stack(np.divmod(cell, self.shape[1]), axis=1) + 0.5) * self.width)
 
-    def cells(self, places: Array) -> NDArray[np.int64]:
+    def cells(self, places: Array) -> Index:
         """The cell of each place (n, 2), int64 (n,); -1 outside."""
-        index = [np.searchsorted(edges, places[:, i], side="right") - 1 for i, edges in enumerate(self.edges)]
-        inside = np.ones(len(places), bool)
-        for i, n in enumerate(self.shape):
-            inside &= (index[i] >= 0) & (index[i] < n)
-        return np.where(inside, index[0] * self.shape[1] + index[1], -1)
+        with np.errstate(invalid="ignore"):
+            index = np.floor((places - self.low) / self.width)
+            inside = ((index >= 0) & (index < self.shape)).all(axis=1)
+        index = np.where(inside[:, None], index, 0.0).astype(np.int64)
+        return np.where(inside, index[:, 0] * self.shape[1] + index[:, 1], -1)
 
-    def score(self, likelihood: PopulationLikelihood, row: Array) -> Array:
-        """Derivative of ln L by the flux of one more point at the centre of each cell, float64 (n_cell,).
+    def histogram(self, places: Array) -> tuple[Index, Array]:
+        """Cells, and how many of these places (n, 2) they have; each is spread to the cells next to its own."""
+        steps = np.array([(i, j) for i in (-1, 0, 1) for j in (-1, 0, 1)])
+        parts = np.array([_SPREAD[i + 1] * _SPREAD[j + 1] for i, j in steps])
+        cell = self.cells((places[:, None] + steps * self.width).reshape(-1, 2))
+        found, index = np.unique(cell, return_inverse=True)
+        weight = np.bincount(index, np.tile(parts, len(places)), len(found))
+        return found[found >= 0], weight[found >= 0]
 
-        Parameters
-        ----------
-        likelihood : PopulationLikelihood
-        row : float64 (n_row,)
-            The state that it is added to.
-        """
-        space, centres = self._space, self.centres
-        n = int(space.number(row[None])[0])
-        of = likelihood.sized(likelihood.size_of(n) + min(_PER_CALL, len(centres)))
-        per_call = len(of.of_sources) - n
-        base = np.zeros((1, len(of.of_shared) + of.of_sources.size))
-        base[:, of.of_shared] = space.shared_of(row[None])
-        base[:, of.of_sources[:n].ravel()] = space.slots_of(row[None])[0, :n, 1:].reshape(1, -1)
-        score = np.empty(len(centres))
-        for start in range(0, len(centres), per_call):
-            some = centres[start : start + per_call]
-            theta = base.copy()
-            for i, where in enumerate(space.place):
-                theta[0, of.of_sources[n : n + len(some), where]] = some[:, i]
-            _, slope = of.likelihood.log_likelihood_and_gradient(theta)
-            score[start : start + len(some)] = slope[0, of.of_sources[n : n + len(some), space.flux]]
-        return score
 
-    def histogram(self, places: Array) -> Array:
-        """How many of these places (n, 2) are in each cell, spread over it and its neighbours a little."""
-        cell = self.cells(places)
-        count = np.bincount(cell[cell >= 0], minlength=self.n_cell).reshape(self.shape)
-        spread = count.astype(np.float64)
-        for axis in range(2):
-            padded = np.pad(spread, [(1, 1) if i == axis else (0, 0) for i in range(2)])
-            n = spread.shape[axis]
-            parts = [np.take(padded, np.arange(k, k + n), axis) for k in range(3)]
-            spread = 0.1 * parts[0] + 0.8 * parts[1] + 0.1 * parts[2]
-        return spread.ravel()
+class Table(NamedTuple):
+    """A density of places: cells, and their weights up to a factor; without any it is the prior."""
+
+    cell: Index
+    weight: Array
+
+    @classmethod
+    def mixed(cls, *parts: tuple[float, Index, Array]) -> Table:
+        """A mixture of tables, each with its part; those without weight are left out."""
+        cells, weights = [np.zeros(0, np.int64)], [np.zeros(0)]
+        for part, cell, weight in parts:
+            if weight.sum() > 0.0:
+                cells.append(cell)
+                weights.append(part * weight / weight.sum())
+        found, index = np.unique(np.concatenate(cells), return_inverse=True)
+        return cls(found, np.bincount(index, np.concatenate(weights), len(found)))
 
 
 class PlaceTables:
@@ -107,41 +100,62 @@ class PlaceTables:
     ----------
     space : PopulationSpace
     grid : PlaceGrid
-    weight : float64 (n_table, n_cell)
-        Up to a factor; 0 throughout stands for the prior.
+    tables : sequence of Table
     """
 
-    def __init__(self, space: PopulationSpace, grid: PlaceGrid, weight: Array) -> None:
-        self._space, self.grid, self.weight = space, grid, weight
-        total = weight.sum(axis=1, keepdims=True)
-        self._of_prior = np.where(total[:, 0] > 0.0, _OF_PRIOR, 1.0)
-        density = np.where(total > 0.0, weight / np.where(total > 0.0, total, 1.0), 1.0 / weight.shape[1])
-        self._cumulative = np.cumsum(density, axis=1)
-        self._density = density / grid.area
+    def __init__(self, space: PopulationSpace, grid: PlaceGrid, tables: list[Table]) -> None:
+        self._space, self._grid, self.tables = space, grid, tables
+        self._of_prior = np.array([_OF_PRIOR if len(table.cell) else 1.0 for table in tables])
+        self._cell = np.concatenate([table.cell for table in tables])
+        number = np.repeat(np.arange(len(tables)), [len(table.cell) for table in tables])
+        self._key = number * grid.n_cell + self._cell
+        part = [table.weight / table.weight.sum() for table in tables if len(table.cell)]
+        self._part = np.concatenate([np.zeros(0), *part])
+        # Of table t, from t to t + 1.
+        self._cumulative = np.concatenate([np.zeros(0), *(np.cumsum(of) for of in part)]) + number
 
-    def draw(self, rng: np.random.Generator, table: NDArray[np.int64]) -> Array:
-        """A place for each table, float64 (n, 2)."""
+    @classmethod
+    def of(cls, space: PopulationSpace, grid: PlaceGrid, cell: Index, weight: Array) -> PlaceTables:
+        """The tables whose `arrays` these are."""
+        tables = [Table(c[c >= 0], w[c >= 0]) for c, w in zip(cell, weight, strict=True)]
+        return cls(space, grid, tables)
+
+    def arrays(self) -> tuple[Index, Array]:
+        """Cells and weights of all tables, (n_table, n); cells are -1 where a table has fewer."""
+        most = max(len(table.cell) for table in self.tables)
+        cell = np.full((len(self.tables), most), -1, np.int64)
+        weight = np.zeros(cell.shape)
+        for i, table in enumerate(self.tables):
+            cell[i, : len(table.cell)], weight[i, : len(table.cell)] = table
+        return cell, weight
+
+    def draw(self, rng: np.random.Generator, table: Index) -> Array:
+        """A place from each of these tables (n,), float64 (n, 2)."""
         n = len(table)
-        u = rng.random(n)
-        cell = np.array(
-            [np.searchsorted(self._cumulative[t], x) for t, x in zip(table, u, strict=True)], dtype=np.int64
+        places = np.stack(
+            [self._space.quantities[i].prior.transform(rng.random(n)) for i in self._space.place], axis=1
         )
-        cell = np.minimum(cell, self.weight.shape[1] - 1)
-        width = [edges[1] - edges[0] for edges in self.grid.edges]
-        places = self.grid.centres[cell] + (rng.random((n, 2)) - 0.5) * width
-        is_prior = rng.random(n) < self._of_prior[table]
-        for i, where in enumerate(self._space.place):
-            of_prior = self._space.quantities[where].prior.transform(rng.random(n))
-            places[:, i] = np.where(is_prior, of_prior, places[:, i])
+        of_table = np.flatnonzero(rng.random(n) >= self._of_prior[table])
+        u = table[of_table] + rng.random(len(of_table))
+        # Sums of weights may end a rounding error before 1.
+        last = np.searchsorted(self._key, (table[of_table] + 1) * self._grid.n_cell) - 1
+        cell = self._cell[np.minimum(np.searchsorted(self._cumulative, u, side="right"), last)]
+        shift = (rng.random((len(of_table), 2)) - 0.5) * self._grid.width
+        places[of_table] = self._grid.centres(cell) + shift
         return places
 
-    def log_density(self, places: Array, table: NDArray[np.int64]) -> Array:
-        """ln of the density of these places (n, 2) from these tables, float64 (n,)."""
+    def log_density(self, places: Array, table: Index) -> Array:
+        """ln of the density of these places (n, 2) from these tables (n,), float64 (n,)."""
         log_prior = np.zeros(len(places))
         for i, where in enumerate(self._space.place):
             log_prior += self._space.quantities[where].prior.log_density(places[:, i])
-        cell = self.grid.cells(places)
-        density = np.where(cell >= 0, self._density[table, np.maximum(cell, 0)], 0.0)
         part = self._of_prior[table]
+        density = np.zeros(len(places))
+        if len(self._key):
+            cell = self._grid.cells(places)
+            key = table * self._grid.n_cell + cell
+            at = np.minimum(np.searchsorted(self._key, key), len(self._key) - 1)
+            known = (cell >= 0) & (self._key[at] == key)
+            density = np.where(known, self._part[at], 0.0) / self._grid.width.prod()
         with np.errstate(divide="ignore"):
             return np.logaddexp(np.log(part) + log_prior, np.log((1.0 - part) * density))

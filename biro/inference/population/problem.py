@@ -11,9 +11,11 @@ from biro.errors import LikelihoodError
 from biro.inference.maximum.tempering.particles import Stage, stages
 from biro.inference.population.likelihoods import PopulationLikelihood
 from biro.inference.population.moves import PopulationMoves
-from biro.inference.population.places import PlaceGrid
+from biro.inference.population.places import PlaceGrid, PlaceTables, Table
+from biro.inference.population.residual_score import ResidualScore
 from biro.inference.population.scales import Scales
 from biro.inference.population.space import NO_SOURCE
+from biro.models.components.direction import Centre
 
 Array = NDArray[np.float64]
 _N_PRIOR, _TRIES = 256, 50
@@ -34,6 +36,8 @@ class PopulationProblem:
     Parameters
     ----------
     likelihood : PopulationLikelihood
+    origin : (float, float), rad
+        Right ascension and declination from which east and north are offsets.
     """
 
     n_particle = 128
@@ -41,10 +45,11 @@ class PopulationProblem:
     """Step of the drift, in local scales."""
     moves_per_step = 1
 
-    def __init__(self, likelihood: PopulationLikelihood) -> None:
+    def __init__(self, likelihood: PopulationLikelihood, origin: Centre) -> None:
         self.likelihood, self._space = likelihood, likelihood.space
         self._scales = Scales.of(likelihood)
         self._grid = PlaceGrid(likelihood.space, self._scales.cell)
+        self._score = ResidualScore(likelihood, self._scales, self._grid, origin)
         self._tuning = self.first_tuning
 
     @property
@@ -96,30 +101,31 @@ class PopulationProblem:
         space = self._space
         slots = space.slots_of(archive.reshape(-1, self.n_row)).reshape(*archive.shape[:2], space.n_slot, -1)
         exists = slots[..., 0] != NO_SOURCE
-        n_rung, weight = len(archive), np.zeros((len(archive), self._grid.n_cell))
-        for k in range(n_rung):
-            near = slice(max(0, k - _NEIGHBOURS), k + _NEIGHBOURS + 1)
-            found = slots[near][exists[near]]
-            weight[k] = self._grid.histogram(found[:, [1 + i for i in space.place]])
         # The best state of the coldest rung leaves what no state has yet.
         heights = self.likelihood.heights(archive[-1])
-        score = self._grid.score(self.likelihood, archive[-1][int(heights.argmax())])
-        gain = beta[1:, None] * np.maximum(score, 0.0) ** 2 / (2.0 * self._scales.information)
-        of_score = np.expm1(np.minimum(gain, _MOST_GAIN))
-        for part in (weight, of_score):
-            total = part.sum(axis=1, keepdims=True)
-            part /= np.where(total > 0.0, total, 1.0)
-        weight = (1.0 - _OF_SCORE) * weight + _OF_SCORE * of_score
+        suggested, gain = self._score(archive[-1][int(heights.argmax())])
+        tables = []
+        for k in range(len(archive)):
+            near = slice(max(0, k - _NEIGHBOURS), k + _NEIGHBOURS + 1)
+            found = slots[near][exists[near]][:, [1 + i for i in space.place]]
+            of_score = np.expm1(np.minimum(beta[k + 1] * gain, _MOST_GAIN))
+            tables.append(
+                Table.mixed((1.0 - _OF_SCORE, *self._grid.histogram(found)), (_OF_SCORE, suggested, of_score))
+            )
         sd = np.array([space.shared_of(of_rung).std(axis=0) for of_rung in archive])
         least = 1e-12 * np.array([np.diff(p.prior.quantile_range(0.25))[0] for p in space.shared])
-        return self._made(weight, np.maximum(sd, least.reshape(1, -1)), tuning)
+        of_place = PlaceTables(space, self._grid, tables)
+        return self._made(of_place, np.maximum(sd, least.reshape(1, -1)), tuning)
 
     def moves_of(self, file: Mapping[str, Array]) -> PopulationMoves:
         """The moves whose arrays are in a file."""
-        return self._made(file["place_weight"], file["sd_of_shared"], file["drift"])
+        tables = PlaceTables.of(
+            self._space, self._grid, file["place_cell"].astype(np.int64), file["place_weight"]
+        )
+        return self._made(tables, file["sd_of_shared"], file["drift"])
 
-    def _made(self, weight: Array, sd_of_shared: Array, tuning: Array) -> PopulationMoves:
-        return PopulationMoves(self.likelihood, self._scales, self._grid, weight, sd_of_shared, tuning)
+    def _made(self, tables: PlaceTables, sd_of_shared: Array, tuning: Array) -> PopulationMoves:
+        return PopulationMoves(self.likelihood, self._scales, tables, sd_of_shared, tuning)
 
     def followed(self, rows: Array) -> Array:
         """Shared parameters, the number of sources, their flux, and that of the brightest.

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from biro.inference.population.likelihoods import PopulationLikelihood
 
 Array = NDArray[np.float64]
-_CELL = 0.7
-"""Cells of the grid of places, in beams (standard deviations of the main lobe)."""
+CELL = 0.7
+"""Sizes of cells of places, in beams (standard deviations of the main lobe)."""
 
 
 class Scales(NamedTuple):
@@ -50,4 +50,4 @@ class Scales(NamedTuple):
         """Sizes of cells along east and north."""
         back = np.linalg.inv(self.whitening)
         sizes = np.sqrt((back**2).sum(axis=1))
-        return float(_CELL * sizes[0]), float(_CELL * sizes[1])
+        return float(CELL * sizes[0]), float(CELL * sizes[1])

@@ -225,6 +225,11 @@ class PopulationResult:
 
         return draw_counts(self.counts())
 
+    def pictures(self) -> dict[str, Figure]:
+        """Bars of the number, the field and, where there are sources, their counts, by the names of files."""
+        figures = {"number.png": self.plot_number(), "field.png": self.plot()}
+        return figures | ({"counts.png": self.plot_counts()} if len(self.counts().number) else {})
+
     def write(
         self, folder: str | os.PathLike[str], *, overwrite: bool = False, pictures: bool = True
     ) -> list[Path]:
@@ -267,8 +272,7 @@ class PopulationResult:
         counts.write(place / "counts.csv")
         names = [*texts, "catalogue.fits", "number_map.fits", "number_map_error.fits", "counts.csv"]
         if pictures:
-            figures = {"number.png": self.plot_number(), "field.png": self.plot()}
-            figures |= {"counts.png": self.plot_counts()} if len(counts.number) else {}
+            figures = self.pictures()
             for name, figure in figures.items():
                 write_figure(place / name, figure, dpi=150)
             names += figures
