@@ -186,7 +186,7 @@ class Population:
         if isinstance(number, Mapping):
             if "prior" not in number:
                 raise ModelError(
-                    f"number: expected a prior such as {{ prior = \"uniform\", high = 20 }}, "
+                    f'number: expected a prior such as {{ prior = "uniform", high = 20 }}, '
                     f"found {short_repr(dict(number))}"
                 )
             number = NumberPrior(**{str(key): value for key, value in number.items()})
@@ -198,7 +198,7 @@ class Population:
         object.__setattr__(self, "number", number)
 
     def _read_place(self) -> None:
-        """Put the offsets of a place that is known in `east` and `north`, so that `place` is FIELD or None."""
+        """Put offsets that are known into `east` and `north`, so that `place` is FIELD or None."""
         given = self.east is not None, self.north is not None
         if any(given) and self.place is not None:
             raise ModelError("place: is given twice, by itself and by east, north; leave one out")
