@@ -291,8 +291,8 @@ class Population:
 
     def sources(self, kinds: int | Sequence[str]) -> tuple[Source, ...]:
         """The first sources: so many, or one of each of these types in turn; see `SkyModel.with_number`."""
-        if isinstance(kinds, int) and not isinstance(kinds, bool):
-            number, each = kinds, self.types[:1] * kinds
+        if isinstance(kinds, int | np.integer) and not isinstance(kinds, bool):
+            number, each = int(kinds), self.types[:1] * int(kinds)
             if kinds > 0 and len(self.types) > 1:
                 raise ModelError(
                     f"population {self.name!r} has several types; give that of each source, such as "
