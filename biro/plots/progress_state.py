@@ -105,15 +105,18 @@ def _samples(
         case NestedOptions():
             return _nested(folder, record, target, options, provenance)
         case TemperingOptions():
-            from biro.inference.samplers.tempering.run import TemperingRun
+            from biro.inference.samplers.tempering.cube import CubeProblem
+            from biro.inference.samplers.tempering.run import TemperingRun, posterior_of
             from biro.inference.samplers.tempering.state_file import FILE as STATE
             from biro.inference.samplers.tempering.state_file import TemperedStateFile
 
             file = TemperedStateFile(folder / STATE, record["run_id"])
-            state = file.read(target, options.n_walker)
+            problem = CubeProblem(target)
+            state = file.read(problem, options.n_walker)
             if state is None or len(state) < LEAST_STEPS:
                 return None
-            return TemperingRun(target, options, provenance.seed, None).posterior(state, provenance)
+            tempered = TemperingRun(problem, options, provenance.seed, None)
+            return posterior_of(tempered, target, state, provenance)
         case NutsOptions():
             from biro.inference.samplers.coordinates.whitened import Whitened
             from biro.inference.samplers.nuts import NutsRun

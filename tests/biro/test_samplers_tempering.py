@@ -6,6 +6,7 @@ import signal
 import warnings
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from biro.inference.samplers.sampling import sample
 from biro.inference.samplers.tempering.evidence import stepping_stone
 from biro.inference.samplers.tempering.ladder import equalised, log_acceptance, rungs_of, swap
 from biro.inference.samplers.tempering.mixture import Mixtures
-from biro.inference.samplers.tempering.moves import Moves
+from biro.inference.samplers.tempering.moves import CubeMoves
 from biro.inference.samplers.tempering.state_file import FILE
 from biro.run.interrupt import RunInterrupted
 
@@ -198,7 +199,8 @@ def test_moves_leave_a_density_as_it_is() -> None:
     rng = np.random.default_rng(3)
     beta_law = stats.beta(2.0, 5.0)
     archive = rng.random((1, 512, 2)) * [0.5, 0.3]
-    moves = Moves(archive, np.array([False, True]), np.array([0.5]))
+    target = SimpleNamespace(wraps=np.array([False, True]))
+    moves = CubeMoves(target, archive, np.array([0.5]))  # type: ignore[arg-type]
     log_density = lambda u: beta_law.logpdf(u[..., 0]) + np.cos(2 * np.pi * u[..., 1])  # noqa: E731
     x = np.stack(
         [beta_law.rvs(4000, random_state=rng), rng.vonmises(0.0, 1.0, 4000) / (2 * np.pi) % 1.0], -1

@@ -9,7 +9,8 @@ the particles that belongs to them, whatever their basins of attraction are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +20,8 @@ from biro.inference.target.checked import Target
 from biro.inference.target.protocol import Watch
 
 Array = NDArray[np.float64]
+Mover = Callable[[np.random.Generator, Array, Array, float], tuple[Array, Array, int]]
+"""Moves particles (n, n_param), whose ln L is known, at a temperature; their ln L, and calls made."""
 N_PARTICLE = 512
 _WORTH = 0.5
 """Part of the particles that the weights of one step are worth."""
@@ -71,6 +74,7 @@ class Stage(NamedTuple):
     temperature : float
         b: they are draws of L^b times the prior.
     unit : float64 (n, n_param)
+        Points of the unit cube, or other states.
     log_likelihood : float64 (n,)
     log_ratio : float
         ln of the mean weight of the step that led here.
@@ -105,7 +109,7 @@ def temper(
     """
     rng = np.random.default_rng([seed, 3])
     log_z, n_call, early = -target.likelihood.log_constraint_mass, 0, list[Array]()
-    for stage in stages(target, rng, unit, log_likelihood):
+    for stage in stages(mover_of(target), rng, unit, log_likelihood, N_PARTICLE):
         log_z += stage.log_ratio
         n_call += stage.n_call
         if stage.temperature < _EARLY:
@@ -119,17 +123,25 @@ def temper(
     return Particles(theta, stage.log_likelihood, log_z, stage.temperature, between, n_call)
 
 
-def stages(target: Target, rng: np.random.Generator, unit: Array, log_likelihood: Array) -> Iterator[Stage]:
+def mover_of(target: Target) -> Mover:
+    """What moves particles in the unit cube of the parameters."""
+    return partial(_moved, target)
+
+
+def stages(
+    move: Mover, rng: np.random.Generator, unit: Array, log_likelihood: Array, n_particle: int
+) -> Iterator[Stage]:
     """The particles after each step from the prior to the posterior.
 
     Parameters
     ----------
-    target : Target
+    move : function
     rng : Generator
     unit : float64 (n, n_param)
-        Points that cover the unit cube evenly, from which the particles begin.
+        Draws of the prior, from which the particles begin: points of the unit cube, or other states.
     log_likelihood : float64 (n,)
         There; finite for one of them at least.
+    n_particle : int
     """
     b = 0.0
     while b < 1.0:
@@ -137,9 +149,9 @@ def stages(target: Target, rng: np.random.Generator, unit: Array, log_likelihood
         weight = np.exp(step * (log_likelihood - log_likelihood.max()))
         log_ratio = float(np.log(weight.mean()) + step * log_likelihood.max())
         b = 1.0 if b + step > 1.0 - 1e-9 else b + step
-        chosen = _resampled(rng, weight, N_PARTICLE)
+        chosen = _resampled(rng, weight, n_particle)
         unit, log_likelihood = unit[chosen], log_likelihood[chosen]
-        unit, log_likelihood, n_row = _moved(target, rng, unit, log_likelihood, b)
+        unit, log_likelihood, n_row = move(rng, unit, log_likelihood, b)
         yield Stage(b, unit, log_likelihood, log_ratio, n_row)
 
 

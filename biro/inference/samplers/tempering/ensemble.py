@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.inference.samplers.tempering.ladder import HEATED, NEW, count_trips, log_acceptance, swap
-from biro.inference.samplers.tempering.moves import Moves
-from biro.inference.target.checked import Target
+from biro.inference.samplers.tempering.problem import Moves
 
 Array = NDArray[np.float64]
 
@@ -22,8 +21,8 @@ class Ensemble:
     ----------
     beta : float64 (n_rung,)
         Ascending, from 0 to 1.
-    unit : float64 (n_rung, n_walker, n_param)
-        Points of the unit cube.
+    rows : float64 (n_rung, n_walker, n_row)
+        States.
     log_likelihood : float64 (n_rung, n_walker)
     visited : int8 (n_rung, n_walker)
         Which end of the ladder each state has met last (`ladder.count_trips`).
@@ -31,8 +30,8 @@ class Ensemble:
         Sum over moves of the mean probability that a swap of these rungs is rejected.
     accepted : float64 (n_rung - 1,)
         Sum over moves of the part of the walkers that moved; the prior is drawn afresh.
-    drawn : float64 (2, n_rung - 1)
-        Draws of the mixtures that were accepted, and all of them.
+    counts : float64 (n_count, n_rung - 1)
+        Sum over moves of what these are tuned by.
     possible : float64 ()
         Sum over moves of the part of the draws of the prior whose likelihood is above 0.
     n_move, n_trip, n_call : int64 ()
@@ -40,25 +39,25 @@ class Ensemble:
     """
 
     beta: Array
-    unit: Array
+    rows: Array
     log_likelihood: Array
     visited: NDArray[np.int8]
     rejected: Array
     accepted: Array
-    drawn: Array
+    counts: Array
     possible: Array
     n_move: NDArray[np.int64]
     n_trip: NDArray[np.int64]
     n_call: NDArray[np.int64]
 
     @classmethod
-    def begin(cls, beta: Array, unit: Array, log_likelihood: Array, n_call: int) -> Ensemble:
+    def begin(cls, beta: Array, rows: Array, log_likelihood: Array, n_call: int) -> Ensemble:
         """Walkers that have not moved."""
         visited = np.full(log_likelihood.shape, NEW, np.int8)
         visited[0] = HEATED
         zero, none = np.zeros(len(beta) - 1), np.array(0)
-        sums = zero, zero.copy(), np.zeros((2, len(zero))), np.array(0.0)
-        return cls(beta, unit, log_likelihood, visited, *sums, none, none.copy(), np.array(n_call))
+        sums = zero, zero.copy(), np.zeros(len(zero)), np.array(0.0)
+        return cls(beta, rows, log_likelihood, visited, *sums, none, none.copy(), np.array(n_call))
 
     @classmethod
     def names(cls) -> tuple[str, ...]:
@@ -67,7 +66,7 @@ class Ensemble:
 
     def count_anew(self) -> None:
         """Forget what was counted of moves and swaps; likelihoods and round trips count on."""
-        for of in (self.rejected, self.accepted, self.drawn, self.possible, self.n_move):
+        for of in (self.rejected, self.accepted, self.counts, self.possible, self.n_move):
             of[...] = 0
 
     @property
@@ -86,27 +85,18 @@ class Ensemble:
         """Part of the moves that were accepted on each rung but the prior, float64 (n_rung - 1,)."""
         return np.asarray(self.accepted / max(1, int(self.n_move)))
 
-    def move(self, target: Target, moves: Moves, rng: np.random.Generator) -> None:
-        """Draw the prior afresh and move all other walkers, in one likelihood call; then swap neighbours."""
-        unit = np.empty_like(self.unit)
-        unit[0] = rng.random(unit[0].shape)
-        unit[1:], log_ratio, is_drawn = moves.propose(rng, self.unit[1:])
-        inside = ((unit >= 0.0) & (unit < 1.0)).all(axis=2)
-        height = np.full(inside.shape, -np.inf)
-        height[inside] = target.log_likelihood_of_unit(unit[inside])
-        take = np.ones(inside.shape, bool)
-        gain = self.beta[1:, None] * (height[1:] - self.log_likelihood[1:]) + log_ratio
-        take[1:] = np.log(rng.random(gain.shape)) < gain
-        self.unit[take], self.log_likelihood[take] = unit[take], height[take]
-        self.n_call += inside.sum()
-        self.accepted += take[1:].mean(axis=1)
-        self.drawn += np.stack([(is_drawn & take[1:]).sum(axis=1), is_drawn.sum(axis=1)])
+    def move(self, moves: Moves, rng: np.random.Generator) -> None:
+        """Draw the prior afresh and move all other walkers; then swap neighbours."""
+        done = moves.advance(rng, self.beta, self.rows, self.log_likelihood)
+        self.n_call += done.n_call
+        self.accepted += done.accepted
+        self.counts = self.counts + done.counts
         self._swap(rng)
 
     def _swap(self, rng: np.random.Generator) -> None:
         log_alpha = log_acceptance(self.beta, self.log_likelihood)
         possible = np.isfinite(self.log_likelihood[0]).mean()
-        states = (self.unit, self.log_likelihood, self.visited)
+        states = (self.rows, self.log_likelihood, self.visited)
         swap(rng, log_alpha, bool(self.n_move % 2), states)
         self.rejected += 1.0 - np.exp(log_alpha).mean(axis=1)
         self.possible += possible

@@ -8,7 +8,6 @@ are taken, so that moves leave the density as it is, and walkers are independent
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +15,8 @@ from numpy.typing import NDArray
 from scipy import special
 
 from biro.inference.samplers.tempering.mixture import Mixtures
+from biro.inference.samplers.tempering.problem import Advance
+from biro.inference.target.checked import Target
 
 Array = NDArray[np.float64]
 _JITTER = 0.1
@@ -48,8 +49,8 @@ class Proposal(NamedTuple):
     is_drawn: NDArray[np.bool_]
 
 
-class Moves:
-    """The moves of a ladder.
+class CubeMoves:
+    """The moves of a ladder, in the unit cube.
 
     A difference of two points is that of differential evolution (ter Braak & Vrugt 2008, Stat. Comput. 18,
     435). The second point is any, or the r-th neighbour of the first with ln r uniform, so that there are
@@ -57,10 +58,9 @@ class Moves:
 
     Parameters
     ----------
+    target : Target
     archive : float64 (n_rung - 1, n_point, n_param)
         Points of the unit cube for each rung but the prior.
-    wraps : bool (n_param,)
-        Parameters whose two ends are one point.
     share : float64 (n_rung - 1,)
         Part of the moves that are draws of the mixture.
     mixtures : Mixtures, optional
@@ -68,24 +68,43 @@ class Moves:
     """
 
     def __init__(
-        self, archive: Array, wraps: NDArray[np.bool_], share: Array, mixtures: Mixtures | None = None
+        self, target: Target, archive: Array, share: Array, mixtures: Mixtures | None = None
     ) -> None:
-        self.archive, self.share, self._wraps = archive, share, wraps
+        self._target, self.archive, self.share = target, archive, share
+        self._wraps = wraps = target.wraps
         angle = 2.0 * np.pi * archive
         middle = np.arctan2(np.sin(angle).mean(axis=1), np.cos(angle).mean(axis=1)) / (2.0 * np.pi)
         self._middle = np.where(wraps, middle, 0.0)[:, None]
         self._neighbours = np.stack([_neighbours(points, wraps) for points in archive])
         self._mixtures = mixtures or Mixtures.fitted(self._chart(archive))
 
-    @classmethod
-    def of(cls, file: Mapping[str, Array], wraps: NDArray[np.bool_]) -> Moves:
-        """The moves whose `arrays` are in a file."""
-        mixtures = Mixtures(*(file[name] for name in Mixtures._fields))
-        return cls(file["archive"], wraps, file["share"], mixtures)
+    @property
+    def n_rung(self) -> int:
+        """Rungs of the ladder, the prior included."""
+        return len(self.archive) + 1
 
     def arrays(self) -> dict[str, Array]:
         """What the moves follow from, by name."""
         return {"archive": self.archive, "share": self.share, **self._mixtures._asdict()}
+
+    def advance(self, rng: np.random.Generator, beta: Array, rows: Array, log_likelihood: Array) -> Advance:
+        """Draw the prior afresh and move all other walkers, in one likelihood call, in place."""
+        unit = np.empty_like(rows)
+        unit[0] = rng.random(unit[0].shape)
+        unit[1:], log_ratio, is_drawn = self.propose(rng, rows[1:])
+        inside = ((unit >= 0.0) & (unit < 1.0)).all(axis=2)
+        height = np.full(inside.shape, -np.inf)
+        height[inside] = self._target.log_likelihood_of_unit(unit[inside])
+        take = np.ones(inside.shape, bool)
+        gain = beta[1:, None] * (height[1:] - log_likelihood[1:]) + log_ratio
+        take[1:] = np.log(rng.random(gain.shape)) < gain
+        rows[take], log_likelihood[take] = unit[take], height[take]
+        counts = np.stack([(is_drawn & take[1:]).sum(axis=1), is_drawn.sum(axis=1)])
+        return Advance(take[1:].mean(axis=1), counts.astype(np.float64), int(inside.sum()))
+
+    def tuned(self, counts: Array) -> Array:
+        """Part of the moves that are to be draws of the mixture, from the part of these that is accepted."""
+        return np.clip(counts[0] / np.maximum(counts[1], 1.0), _LEAST_SHARE, _MOST_SHARE)
 
     def propose(self, rng: np.random.Generator, unit: Array) -> Proposal:
         """A point for each walker on each rung, from where they are, (n_rung - 1, n_walker, n_param)."""
@@ -125,11 +144,6 @@ class Moves:
         factor = np.where(rng.random(size) < _WHOLE, 1.0, _SCALE / np.sqrt(2.0 * n_param))
         factor *= rng.choice([-1.0, 1.0], size)
         return np.asarray(step * factor[..., None] * (1.0 + _JITTER * rng.standard_normal(step.shape)))
-
-
-def share_of(accepted: Array) -> Array:
-    """Part of the moves that are to be draws of the mixture, from the part of these that is accepted."""
-    return np.clip(accepted, _LEAST_SHARE, _MOST_SHARE)
 
 
 def _difference(one: Array, other: Array, wraps: NDArray[np.bool_]) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,13 +15,14 @@ from biro.inference.posterior.samples import Provenance
 from biro.inference.posterior.statistics import r_hat_of
 from biro.inference.posterior.table import LEAST_TRIPS, MOST_REJECTED
 from biro.inference.samplers.add_maximum import with_modes
-from biro.inference.samplers.chains import unwound
 from biro.inference.samplers.context import RunContext
 from biro.inference.samplers.ensemble import chain_tau, looks
+from biro.inference.samplers.tempering.cube import CubeProblem
 from biro.inference.samplers.tempering.evidence import stepping_stone
 from biro.inference.samplers.tempering.options import TemperingOptions
+from biro.inference.samplers.tempering.problem import Problem
 from biro.inference.samplers.tempering.state_file import FILE, TemperedState, TemperedStateFile
-from biro.inference.samplers.tempering.warm_up import moves_per_step, warm_up
+from biro.inference.samplers.tempering.warm_up import warm_up
 from biro.inference.target.checked import Target
 from biro.run.interrupt import StopFlag
 from biro.run.log_file import NOTICE
@@ -37,7 +39,7 @@ _WITHOUT_TRIPS = 4.0
 def run_tempering(target: Target, options: TemperingOptions, context: RunContext) -> Posterior:
     """Sample by parallel tempering; its state is kept in the run directory, where there is one."""
     file = TemperedStateFile(context.folder / FILE, context.run_id) if context.folder else None
-    run = TemperingRun(target, options, context.provenance.seed, file)
+    run = TemperingRun(CubeProblem(target), options, context.provenance.seed, file)
     state = run.run(context.stop, progress=context.progress)
     target.warn_of_nan()
     if not np.ptp(state.log_likelihood[-1][1:]) > 0.0:
@@ -45,18 +47,18 @@ def run_tempering(target: Target, options: TemperingOptions, context: RunContext
             "the likelihood is the same everywhere, so the result is the prior. Check the selection of the "
             "data and the model"
         )
-    return with_modes(target, run.posterior(state, context.provenance))
+    return with_modes(target, posterior_of(run, target, state, context.provenance))
 
 
 class TemperingRun:
-    """One run of non-reversible parallel tempering on a target.
+    """One run of non-reversible parallel tempering.
 
     Walker w of all rungs is one replica: swaps are between neighbours of the same w, so that replicas are
     independent of each other after the warm-up, and R-hat may compare them.
 
     Parameters
     ----------
-    target : Target
+    problem : Problem
     options : TemperingOptions
         Resolved.
     seed : int
@@ -65,9 +67,9 @@ class TemperingRun:
     """
 
     def __init__(
-        self, target: Target, options: TemperingOptions, seed: int, file: TemperedStateFile | None
+        self, problem: Problem, options: TemperingOptions, seed: int, file: TemperedStateFile | None
     ) -> None:
-        self._target, self._options, self._seed, self._file = target, options, seed, file
+        self._problem, self._options, self._seed, self._file = problem, options, seed, file
 
     def run(self, stop: StopFlag, *, progress: bool) -> TemperedState:
         """Sample until there are enough effective draws and round trips; returns the state.
@@ -79,7 +81,7 @@ class TemperingRun:
         LikelihoodError
             The likelihood returned what it must not, or is finite nowhere.
         """
-        state = self._file.read(self._target, self._options.n_walker) if self._file else None
+        state = self._file.read(self._problem, self._options.n_walker) if self._file else None
         if state is None:
             state = self._warm_up(stop, progress=progress)
             self._save(state)
@@ -115,13 +117,13 @@ class TemperingRun:
                 if stop:
                     stop.raise_interrupted("no step was saved. The same command starts again")
 
-            ensemble, moves = warm_up(self._target, self._options.n_walker, rng, watch)
+            ensemble, moves = warm_up(self._problem, self._options.n_walker, rng, watch)
         log.info("%d temperatures of %d walkers", len(ensemble.beta), self._options.n_walker)
         return TemperedState(ensemble, moves, rng)
 
     def _step(self, state: TemperedState, stop: StopFlag) -> None:
-        for _ in range(moves_per_step(self._target.n_param)):
-            state.ensemble.move(self._target, state.moves, state.rng)
+        for _ in range(self._problem.moves_per_step):
+            state.ensemble.move(state.moves, state.rng)
         state.keep()
         if self._file is not None and self._file.is_due:
             self._save(state)
@@ -163,45 +165,83 @@ class TemperingRun:
         }
 
     def _followed(self, state: TemperedState, n_step: int) -> Array:
-        """What has to converge, float64 (n_step, n_walker, n_param + 2).
+        """What has to converge, float64 (n_step, n_walker, n_followed + 2).
 
-        These are the draws of the posterior, continuous where parameters wrap; their ln L; and the deviations
+        These are numbers of the draws of the posterior (`Problem.followed`); their ln L; and the deviations
         that the error of ln Z follows from, to which all rungs contribute.
         """
-        unit = np.array(state.unit[:n_step])
-        theta = self._target.theta(unit.reshape(-1, self._target.n_param)).reshape(unit.shape)
-        draws = unwound(theta, self._target.wraps, self._target.period)
+        draws = self._problem.followed(np.array(state.draws[:n_step]))
         height = np.array(state.log_likelihood[:n_step])
         deviation = stepping_stone(state.ensemble.beta, height)[1]
         return np.concatenate([draws, height[:, -1, :, None], deviation[..., None]], axis=2)
 
-    def posterior(self, state: TemperedState, provenance: Provenance) -> Posterior:
-        """Samples without burn-in (5 tau), thinned by half of the shortest tau, and the evidence."""
-        target, n_walker, n_step = self._target, self._options.n_walker, len(state)
+    def result(self, state: TemperedState) -> TemperedResult:
+        """Draws without burn-in (5 tau), thinned by half of the shortest tau, and the evidence."""
+        n_walker, n_step = self._options.n_walker, len(state)
         facts = self._statistics(state, n_step)
         tau = chain_tau(self._followed(state, n_step))
         n_burn = int(facts["n_burn"])
         steps = slice(n_burn, n_step, max(1, int(tau[:-2].min() / 2)))
-        theta = target.wrapped(target.theta(np.array(state.unit[steps]).reshape(-1, target.n_param)))
-        height = np.array(state.log_likelihood[n_burn:])
-        log_z, deviation = stepping_stone(state.ensemble.beta, height)
+        log_z, deviation = stepping_stone(state.ensemble.beta, np.array(state.log_likelihood[n_burn:]))
         # By the autocorrelation of each chain, and not less than by the scatter of the chains' means.
         by_time = deviation.var() * float(chain_tau(deviation[..., None])[0]) / deviation.size
         by_chain = deviation.mean(axis=0).var(ddof=1) / n_walker
-        mass, error = target.likelihood.log_constraint_mass, np.sqrt(max(by_time, by_chain))
-        return Posterior(
-            columns=target.columns,
-            samples=theta,
+        rows = np.array(state.draws[steps])
+        return TemperedResult(
+            rows=rows.reshape(-1, rows.shape[-1]),
             log_likelihood=np.array([of[-1] for of in state.log_likelihood[steps]]).reshape(-1),
-            log_prior=target.log_prior(theta),
-            provenance=provenance,
-            effective=np.minimum((n_step - n_burn) * n_walker / tau[:-2], float(len(theta))),
-            n_walker=n_walker,
             tau=tau[:-2],
-            log_evidence=log_z - mass,
-            log_evidence_err=float(np.hypot(error, target.likelihood.model.log_constraint_mass_error)),
+            effective=np.minimum((n_step - n_burn) * n_walker / tau[:-2], float(rows[..., 0].size)),
+            log_evidence=log_z,
+            log_evidence_err=float(np.sqrt(max(by_time, by_chain))),
             diagnostics=facts,
         )
+
+
+class TemperedResult(NamedTuple):
+    """What a tempered run has found.
+
+    Attributes
+    ----------
+    rows : float64 (n, n_row)
+        Draws of the posterior, those of walkers together.
+    log_likelihood : float64 (n,)
+    tau, effective : float64 (n_followed,)
+        Autocorrelation times in steps, and effective draws.
+    log_evidence, log_evidence_err : float
+        ln Z relative to the prior that was drawn from.
+    diagnostics : dict
+    """
+
+    rows: Array
+    log_likelihood: Array
+    tau: Array
+    effective: Array
+    log_evidence: float
+    log_evidence_err: float
+    diagnostics: dict[str, float]
+
+
+def posterior_of(
+    run: TemperingRun, target: Target, state: TemperedState, provenance: Provenance
+) -> Posterior:
+    """The posterior of the parameters of an ordinary model, and its evidence."""
+    found = run.result(state)
+    theta, mass = target.wrapped(target.theta(found.rows)), target.likelihood.log_constraint_mass
+    error = float(np.hypot(found.log_evidence_err, target.likelihood.model.log_constraint_mass_error))
+    return Posterior(
+        columns=target.columns,
+        samples=theta,
+        log_likelihood=found.log_likelihood,
+        log_prior=target.log_prior(theta),
+        provenance=provenance,
+        effective=found.effective,
+        n_walker=state.ensemble.rows.shape[1],
+        tau=found.tau,
+        log_evidence=found.log_evidence - mass,
+        log_evidence_err=error,
+        diagnostics=found.diagnostics,
+    )
 
 
 def _burn_in(tau: Array, n_step: int) -> int:

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from biro.errors import RunError
 from biro.inference.samplers.array_file import ArrayFile
 from biro.inference.samplers.tempering.ensemble import Ensemble
-from biro.inference.samplers.tempering.moves import Moves
-from biro.inference.target.checked import Target
+from biro.inference.samplers.tempering.problem import Moves, Problem
 
 Array = NDArray[np.float64]
 FILE = "tempering.npz"
@@ -27,7 +26,7 @@ class TemperedState:
     ensemble : Ensemble
     moves : Moves
     rng : Generator
-    unit : list of float64 (n_walker, n_param)
+    draws : list of float64 (n_walker, n_row)
         Draws of the posterior after each step.
     log_likelihood : list of float64 (n_rung, n_walker)
         Of the draws on all rungs.
@@ -36,15 +35,15 @@ class TemperedState:
     ensemble: Ensemble
     moves: Moves
     rng: np.random.Generator
-    unit: list[Array] = field(default_factory=list)
+    draws: list[Array] = field(default_factory=list)
     log_likelihood: list[Array] = field(default_factory=list)
 
     def __len__(self) -> int:
-        return len(self.unit)
+        return len(self.draws)
 
     def keep(self) -> None:
         """Keep the draws where the walkers are now."""
-        self.unit.append(self.ensemble.unit[-1].copy())
+        self.draws.append(self.ensemble.rows[-1].copy())
         self.log_likelihood.append(self.ensemble.log_likelihood.copy())
 
 
@@ -58,7 +57,7 @@ class TemperedStateFile(ArrayFile):
         Written into the file; the state of another run is refused.
     """
 
-    def read(self, target: Target, n_walker: int) -> TemperedState | None:
+    def read(self, problem: Problem, n_walker: int) -> TemperedState | None:
         """The state as saved; None when there is no file.
 
         Raises
@@ -74,22 +73,22 @@ class TemperedStateFile(ArrayFile):
                     raise ValueError("it is compressed, or smaller than its header states")
                 run_id = str(file["run_id"])
                 ensemble = Ensemble(*(file[name] for name in Ensemble.names()))
-                moves = Moves.of(file, target.wraps)
-                unit, height = file["draws"], file["heights"]
+                moves = problem.moves_of(file)
+                draws, height = file["draws"], file["heights"]
                 rng = np.random.default_rng()
                 rng.bit_generator.state = json.loads(str(file["random_state"]))
         except Exception as error:  # numpy and zipfile raise many kinds about files that are damaged
             reason = " ".join(str(error).split())[:200] or type(error).__name__
             raise RunError(f"{self._path} cannot be read ({reason}); remove it to start again") from None
-        n_rung, n_param = len(ensemble.beta), target.n_param
-        fits = ensemble.unit.shape == (n_rung, n_walker, n_param) and moves.archive.ndim == 3
+        n_rung, shape = len(ensemble.beta), (n_walker, problem.n_row)
+        fits = ensemble.rows.shape == (n_rung, *shape) and moves.n_rung == n_rung
         fits &= ensemble.log_likelihood.shape == ensemble.visited.shape == (n_rung, n_walker)
         fits &= ensemble.rejected.shape == ensemble.accepted.shape == (n_rung - 1,)
-        fits &= moves.archive.shape[::2] == (n_rung - 1, n_param) and len(unit) == len(height)
-        fits &= unit.shape[1:] == (n_walker, n_param) and height.shape[1:] == (n_rung, n_walker)
+        fits &= draws.shape[1:] == shape and height.shape[1:] == (n_rung, n_walker)
+        fits &= len(draws) == len(height)
         if run_id != self._run_id or not fits:
             raise RunError(f"{self._path} holds another run's draws; remove it to start again")
-        return TemperedState(ensemble, moves, rng, list(unit), list(height))
+        return TemperedState(ensemble, moves, rng, list(draws), list(height))
 
     def save(self, state: TemperedState) -> None:
         """Write the state."""
@@ -97,7 +96,7 @@ class TemperedStateFile(ArrayFile):
         self.write(
             {
                 "random_state": np.array(json.dumps(state.rng.bit_generator.state)),
-                "draws": np.array(state.unit).reshape(-1, *ensemble.unit.shape[1:]),
+                "draws": np.array(state.draws).reshape(-1, *ensemble.rows.shape[1:]),
                 "heights": np.array(state.log_likelihood).reshape(-1, *ensemble.log_likelihood.shape),
                 **state.moves.arrays(),
                 **{name: getattr(ensemble, name) for name in Ensemble.names()},

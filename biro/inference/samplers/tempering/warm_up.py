@@ -13,47 +13,37 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.errors import LikelihoodError
-from biro.inference.maximum.tempering.particles import N_PARTICLE, stages
 from biro.inference.samplers.tempering.ensemble import Ensemble
 from biro.inference.samplers.tempering.ladder import equalised, log_acceptance, rungs_of
-from biro.inference.samplers.tempering.moves import Moves, share_of
-from biro.inference.target.checked import Target
+from biro.inference.samplers.tempering.problem import Moves, Problem
 from biro.inference.target.protocol import Watch
 
 Array = NDArray[np.float64]
-_N_PRIOR, _TRIES = 1024, 50
-"""Draws of the prior in one call, and calls at most until there are enough possible ones."""
-_SHARE = 0.5
-"""Part of the moves of the first round that are draws of a mixture."""
 ROUNDS, _EVEN = (50, 100, 200, 400), 0.65
 """Steps of the rounds that adapt ladder and archives, two at least: until no pair rejects more than this."""
 
 
 class _Draws(NamedTuple):
-    """Draws at several temperatures: of each, float64 (n, n_param), and their ln L, (n,).
+    """Draws at several temperatures: of each, float64 (n, n_row), and their ln L, (n,).
 
-    `share` is the part of the moves of each temperature but the prior that are to be draws of a mixture.
+    `tuning` is what moves at each temperature but the prior are made with.
     """
 
     beta: Array
     rejection: Array
-    share: Array
-    unit: Sequence[Array]
+    tuning: Array
+    rows: Sequence[Array]
     log_likelihood: Sequence[Array]
 
 
-def moves_per_step(n_param: int) -> int:
-    """Moves and swaps of a step: draws after fewer are hardly any different from those before."""
-    return max(1, n_param // 2)
-
-
-def warm_up(target: Target, n_walker: int, rng: np.random.Generator, watch: Watch) -> tuple[Ensemble, Moves]:
+def warm_up(
+    problem: Problem, n_walker: int, rng: np.random.Generator, watch: Watch
+) -> tuple[Ensemble, Moves]:
     """Walkers near equilibrium on a ladder with equal rejections, and their moves.
 
     Parameters
     ----------
-    target : Target
+    problem : Problem
     n_walker : int
         On each rung.
     rng : Generator
@@ -65,21 +55,21 @@ def warm_up(target: Target, n_walker: int, rng: np.random.Generator, watch: Watc
     LikelihoodError
         No draw of the prior has a finite likelihood.
     """
-    draws, n_call = _particles(target, rng, watch)
-    ensemble, moves = _on_new_ladder(draws, target, n_walker, rng, n_call)
+    draws, n_call = _particles(problem, rng, watch)
+    ensemble, moves = _on_new_ladder(draws, problem, n_walker, rng, n_call)
     for n_step in ROUNDS:
-        draws = _round(target, ensemble, moves, n_step, rng, watch)
-        ensemble, moves = _on_new_ladder(draws, target, n_walker, rng, int(ensemble.n_call))
+        draws = _round(problem, ensemble, moves, n_step, rng, watch)
+        ensemble, moves = _on_new_ladder(draws, problem, n_walker, rng, int(ensemble.n_call))
         if n_step > ROUNDS[0] and draws.rejection.max() < _EVEN:
             break
     return ensemble, moves
 
 
-def _particles(target: Target, rng: np.random.Generator, watch: Watch) -> tuple[_Draws, int]:
+def _particles(problem: Problem, rng: np.random.Generator, watch: Watch) -> tuple[_Draws, int]:
     """Particles at all temperatures from the prior on, and likelihoods computed."""
-    unit, value, n_call = _of_prior(target, rng)
-    beta, points, heights = [0.0], [unit], [value]
-    for stage in stages(target, rng, unit, value):
+    rows, value, n_call = problem.of_prior(rng)
+    beta, points, heights = [0.0], [rows], [value]
+    for stage in problem.stages(rng, rows, value):
         beta.append(stage.temperature)
         points.append(stage.unit)
         heights.append(stage.log_likelihood)
@@ -87,34 +77,14 @@ def _particles(target: Target, rng: np.random.Generator, watch: Watch) -> tuple[
         watch(float(stage.log_likelihood.max()))
     ladder = np.array(beta)
     # The prior's draws cover it evenly on average only: as many of them as there are particles.
-    paired = np.stack([height[:N_PARTICLE] for height in heights])
+    paired = np.stack([height[: problem.n_particle] for height in heights])
     rejection = 1.0 - np.exp(log_acceptance(ladder, paired)).mean(axis=1)
-    return _Draws(ladder, rejection, np.full(len(rejection), _SHARE), points, heights), n_call
-
-
-def _of_prior(target: Target, rng: np.random.Generator) -> tuple[Array, Array, int]:
-    """Possible draws of the prior, their ln L, and likelihoods computed.
-
-    A constraint or the likelihood may leave few: particles from a handful of points would stay on them.
-    """
-    found, heights, n_call, n = list[Array](), list[Array](), 0, 0
-    while n < N_PARTICLE and n_call < _TRIES * _N_PRIOR:
-        unit = rng.random((_N_PRIOR, target.n_param))
-        value = target.log_likelihood_of_unit(unit)
-        possible = np.isfinite(value)
-        found.append(unit[possible])
-        heights.append(value[possible])
-        n_call, n = n_call + _N_PRIOR, n + int(possible.sum())
-    if not n:
-        words = f"none of {n_call} draws from the prior has a finite likelihood; check the priors"
-        raise LikelihoodError(words)
-    unit, value = np.concatenate(found), np.concatenate(heights)
-    chosen = np.arange(n) if n >= N_PARTICLE else rng.choice(n, N_PARTICLE)
-    return unit[chosen], value[chosen], n_call
+    tuning = np.full(len(rejection), problem.first_tuning)
+    return _Draws(ladder, rejection, tuning, points, heights), n_call
 
 
 def _round(
-    target: Target,
+    problem: Problem,
     ensemble: Ensemble,
     moves: Moves,
     n_step: int,
@@ -126,18 +96,18 @@ def _round(
     for step in range(n_step):
         if 2 * step == n_step:
             ensemble.count_anew()
-        for _ in range(moves_per_step(target.n_param)):
-            ensemble.move(target, moves, rng)
+        for _ in range(problem.moves_per_step):
+            ensemble.move(moves, rng)
         if 2 * step >= n_step:
-            kept.append((ensemble.unit.copy(), ensemble.log_likelihood.copy()))
+            kept.append((ensemble.rows.copy(), ensemble.log_likelihood.copy()))
         watch(float(ensemble.log_likelihood.max()))
-    unit, value = (np.concatenate(of, axis=1) for of in zip(*kept, strict=True))
-    share = share_of(ensemble.drawn[0] / np.maximum(ensemble.drawn[1], 1.0))
-    return _Draws(ensemble.beta, ensemble.rejection, share, list(unit), list(value))
+    rows, value = (np.concatenate(of, axis=1) for of in zip(*kept, strict=True))
+    tuning = moves.tuned(ensemble.counts)
+    return _Draws(ensemble.beta, ensemble.rejection, tuning, list(rows), list(value))
 
 
 def _on_new_ladder(
-    draws: _Draws, target: Target, n_walker: int, rng: np.random.Generator, n_call: int
+    draws: _Draws, problem: Problem, n_walker: int, rng: np.random.Generator, n_call: int
 ) -> tuple[Ensemble, Moves]:
     """Walkers on the ladder that draws suggest, each from those of the nearest temperature, and moves."""
     barrier = np.concatenate([[0.0], np.cumsum(draws.rejection)])
@@ -145,14 +115,15 @@ def _on_new_ladder(
     places = np.interp(beta, draws.beta, barrier)
     nearest = np.abs(places[:, None] - barrier).argmin(axis=1)
     nearest[1:] = np.maximum(nearest[1:], 1)  # draws of the prior may be impossible
-    unit = np.empty((len(beta), n_walker, target.n_param))
+    n_kept = problem.n_particle
+    rows = np.empty((len(beta), n_walker, problem.n_row))
     value = np.empty((len(beta), n_walker))
-    archive = np.empty((len(beta) - 1, N_PARTICLE, target.n_param))
+    archive = np.empty((len(beta) - 1, n_kept, problem.n_row))
     for k, i in enumerate(nearest.tolist()):
-        points, heights = draws.unit[i], draws.log_likelihood[i]
+        points, heights = draws.rows[i], draws.log_likelihood[i]
         chosen = rng.choice(len(points), n_walker, replace=len(points) < n_walker)
-        unit[k], value[k] = points[chosen], heights[chosen]
+        rows[k], value[k] = points[chosen], heights[chosen]
         if k:
-            archive[k - 1] = points[rng.choice(len(points), N_PARTICLE, replace=len(points) < N_PARTICLE)]
-    moves = Moves(archive, target.wraps, draws.share[nearest[1:] - 1])
-    return Ensemble.begin(beta, unit, value, n_call), moves
+            archive[k - 1] = points[rng.choice(len(points), n_kept, replace=len(points) < n_kept)]
+    moves = problem.moves(beta, archive, draws.tuning[nearest[1:] - 1])
+    return Ensemble.begin(beta, rows, value, n_call), moves

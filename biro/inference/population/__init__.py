@@ -1,0 +1,1 @@
+"""Populations of sources whose number is inferred with everything else."""

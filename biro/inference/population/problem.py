@@ -1,0 +1,140 @@
+"""Tempering of states with any number of sources."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.errors import LikelihoodError
+from biro.inference.maximum.tempering.particles import Stage, stages
+from biro.inference.population.likelihoods import PopulationLikelihood
+from biro.inference.population.moves import PopulationMoves
+from biro.inference.population.places import PlaceGrid
+from biro.inference.population.scales import Scales
+from biro.inference.population.space import NO_SOURCE
+
+Array = NDArray[np.float64]
+_N_PRIOR, _TRIES = 256, 50
+"""Draws of the prior in one call, and calls at most until there are enough possible ones."""
+_SWEEPS = 4
+"""Sweeps of all particles between two temperatures."""
+_NEIGHBOURS = 1
+"""Rungs on either side whose archives tell where sources may be born."""
+_OF_SCORE = 0.3
+"""Part of the births at places that the residuals of the best state suggest."""
+_MOST_GAIN = 20.0
+"""Gain of ln L above which places are equally likely."""
+
+
+class PopulationProblem:
+    """The `Problem` of one population beside shared parameters; states are rows of a `PopulationSpace`.
+
+    Parameters
+    ----------
+    likelihood : PopulationLikelihood
+    """
+
+    n_particle = 128
+    first_tuning = 0.5
+    """Step of the drift, in local scales."""
+    moves_per_step = 1
+
+    def __init__(self, likelihood: PopulationLikelihood) -> None:
+        self.likelihood, self._space = likelihood, likelihood.space
+        self._scales = Scales.of(likelihood)
+        self._grid = PlaceGrid(likelihood.space, self._scales.cell)
+        self._tuning = self.first_tuning
+
+    @property
+    def n_row(self) -> int:
+        """Numbers in the row of a state."""
+        return self._space.n_row
+
+    def of_prior(self, rng: np.random.Generator) -> tuple[Array, Array, int]:
+        """Possible draws of the prior, their ln L, and likelihoods computed.
+
+        Raises
+        ------
+        LikelihoodError
+            No draw has a finite likelihood.
+        """
+        found, heights, n_call, n = list[Array](), list[Array](), 0, 0
+        while n < self.n_particle and n_call < _TRIES * _N_PRIOR:
+            rows = self._space.draw(rng, _N_PRIOR)
+            height = self.likelihood.heights(rows)
+            possible = np.isfinite(height)
+            found.append(rows[possible])
+            heights.append(height[possible])
+            n_call, n = n_call + _N_PRIOR, n + int(possible.sum())
+        if not n:
+            words = f"none of {n_call} draws from the prior has a finite likelihood; check the priors"
+            raise LikelihoodError(words)
+        return np.concatenate(found), np.concatenate(heights), n_call
+
+    def stages(self, rng: np.random.Generator, rows: Array, log_likelihood: Array) -> Iterator[Stage]:
+        """Particles that go from these draws of the prior to the posterior."""
+        self._tuning = self.first_tuning
+        return stages(self._moved, rng, rows, log_likelihood, self.n_particle)
+
+    def _moved(
+        self, rng: np.random.Generator, rows: Array, height: Array, beta: float
+    ) -> tuple[Array, Array, int]:
+        """Particles after some sweeps at one temperature, and likelihoods computed."""
+        before = self.likelihood.n_call
+        ladder, tuning = np.array([0.0, beta]), np.array([self._tuning])
+        moves = self.moves(ladder, rows[None], tuning)
+        everyone = np.stack([rows, rows]), np.stack([height, height])
+        for _ in range(_SWEEPS):
+            counts = moves.sweep(rng, ladder[1:], everyone[0][1:], everyone[1][1:])
+            self._tuning = float(moves.tuned(counts)[0])
+        return everyone[0][1], everyone[1][1], self.likelihood.n_call - before
+
+    def moves(self, beta: Array, archive: Array, tuning: Array) -> PopulationMoves:
+        """Moves for a ladder: births where the archives have sources, or residuals suggest them."""
+        space = self._space
+        slots = space.slots_of(archive.reshape(-1, self.n_row)).reshape(*archive.shape[:2], space.n_slot, -1)
+        exists = slots[..., 0] != NO_SOURCE
+        n_rung, weight = len(archive), np.zeros((len(archive), self._grid.n_cell))
+        for k in range(n_rung):
+            near = slice(max(0, k - _NEIGHBOURS), k + _NEIGHBOURS + 1)
+            found = slots[near][exists[near]]
+            weight[k] = self._grid.histogram(found[:, [1 + i for i in space.place]])
+        # The best state of the coldest rung leaves what no state has yet.
+        heights = self.likelihood.heights(archive[-1])
+        score = self._grid.score(self.likelihood, archive[-1][int(heights.argmax())])
+        gain = beta[1:, None] * np.maximum(score, 0.0) ** 2 / (2.0 * self._scales.information)
+        of_score = np.expm1(np.minimum(gain, _MOST_GAIN))
+        for part in (weight, of_score):
+            total = part.sum(axis=1, keepdims=True)
+            part /= np.where(total > 0.0, total, 1.0)
+        weight = (1.0 - _OF_SCORE) * weight + _OF_SCORE * of_score
+        sd = np.array([space.shared_of(of_rung).std(axis=0) for of_rung in archive])
+        least = 1e-12 * np.array([np.diff(p.prior.quantile_range(0.25))[0] for p in space.shared])
+        return self._made(weight, np.maximum(sd, least.reshape(1, -1)), tuning)
+
+    def moves_of(self, file: Mapping[str, Array]) -> PopulationMoves:
+        """The moves whose arrays are in a file."""
+        return self._made(file["place_weight"], file["sd_of_shared"], file["drift"])
+
+    def _made(self, weight: Array, sd_of_shared: Array, tuning: Array) -> PopulationMoves:
+        return PopulationMoves(self.likelihood, self._scales, self._grid, weight, sd_of_shared, tuning)
+
+    def followed(self, rows: Array) -> Array:
+        """Shared parameters, the number of sources, their flux, and that of the brightest.
+
+        Parameters
+        ----------
+        rows : float64 (n_step, n_walker, n_row)
+
+        Returns
+        -------
+        float64 (n_step, n_walker, n_shared + 3)
+        """
+        space, flat = self._space, rows.reshape(-1, self.n_row)
+        slots = space.slots_of(flat)
+        flux = np.where(slots[..., 0] != NO_SOURCE, slots[..., 1 + space.flux], 0.0)
+        number = space.number(flat).astype(np.float64)
+        of_sources = np.stack([number, flux.sum(axis=1), flux.max(axis=1)], axis=1)
+        return np.concatenate([space.shared_of(flat), of_sources], axis=1).reshape(*rows.shape[:2], -1)

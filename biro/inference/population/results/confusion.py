@@ -1,0 +1,237 @@
+"""Entries that draws confuse: one source in place of two, exchanged labels, alternatives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import coo_matrix
+from scipy.sparse.csgraph import connected_components
+from scipy.special import expit
+
+from biro.display.formatting import FLUXES, percent, plain, unit_for
+from biro.files.json_value import JsonValue
+from biro.inference.population.results.moves import Assignment
+from biro.inference.population.results.uncertainty import Estimate, estimate
+
+Array = NDArray[np.float64]
+EXCHANGED = 0.01
+"""Probability of exchanged labels from which on two entries are confused."""
+RARELY = 0.2
+"""Alternatives exist together in less than this part of the draws that would be expected by chance, ..."""
+EXPECTED = 10.0
+"""... where chance would give so many effective draws at least."""
+
+
+@dataclass(frozen=True, eq=False)
+class Confusion:
+    """Entries of which draws have now these, now those.
+
+    Attributes
+    ----------
+    kind : "blend" or "alternatives"
+        Entries closer than a beam, or entries of which draws have one or the other wherever they are.
+    names : tuple of str
+    separation : float
+        Between the two closest of them, FWHM of the beam in that direction.
+    number : float64 (n_entry + 1,)
+        Probability that 0, 1, 2, ... of them exist in a draw.
+    merged : float
+        Probability that one source stands in place of two or more: it exists alone, and has the flux that
+        they have together in other draws rather than its own in these. 0 for alternatives.
+    exchanged : float
+        Probability that a source of one belongs to another in place of it, the largest of any two: the place
+        and flux of each hold under the labels chosen here. 0 for alternatives.
+    flux : tuple of Estimate
+        Their flux together, Jy, in the draws in which 0, 1, 2, ... exist. Where one stands for two, it has
+        their flux.
+    """
+
+    kind: Literal["blend", "alternatives"]
+    names: tuple[str, ...]
+    separation: float
+    number: Array
+    merged: float
+    exchanged: float
+    flux: tuple[Estimate, ...]
+
+    def __str__(self) -> str:
+        names = f"{', '.join(self.names[:-1])} and {self.names[-1]}"
+        head = "CONFUSED" if self.kind == "blend" else "ALTERNATIVES"
+        shares = [self._share(k) for k in range(len(self.number) - 1, -1, -1) if self.number[k] > 0.0]
+        lines = [f"{head}: {names}, {plain(self.separation)} beams apart. Draws have {', '.join(shares)}"]
+        if self.merged > 0.0:
+            lines.append(f"One source stands in place of two in {percent(self.merged)}")
+        if self.exchanged >= EXCHANGED:
+            lines.append(f"Which is which is uncertain in {percent(self.exchanged)}")
+        return ". ".join(lines)
+
+    def _share(self, k: int) -> str:
+        """How often a number of them exists, and with which flux together."""
+        text = f"{k or 'none'} of them in {percent(float(self.number[k]))}"
+        flux = self.flux[k]
+        unit = unit_for([flux.median], FLUXES)
+        error = f" +- {unit.text(flux.error, 2)}" if np.isfinite(flux.error) else ""
+        return f"{text} ({unit.text(flux.median)}{error} {unit.name})" if k else text
+
+    def to_dict(self) -> dict[str, JsonValue]:
+        """Figures for JSON."""
+        return {
+            "kind": self.kind,
+            "names": list(self.names),
+            "separation_beams": self.separation,
+            "number": self.number.tolist(),
+            "merged": self.merged,
+            "exchanged": self.exchanged,
+            "flux": [one.to_dict() for one in self.flux],
+        }
+
+
+def find_confusion(
+    found: Assignment, flux: Array, names: tuple[str, ...], least: float, n_effective: float
+) -> tuple[Confusion, ...]:
+    """Groups of entries that are confused, or alternatives.
+
+    Two entries closer than a beam are confused where one of them alone exists in more than a part `least` of
+    the draws, or where labels are exchanged in more than 1 %. Two entries farther apart are alternatives
+    where they exist together in less than a fifth of the draws that chance would give.
+
+    Parameters
+    ----------
+    found : Assignment
+    flux : float64 (n,)
+        Of all sources, Jy.
+    names : tuple of str
+        Of the entries.
+    least : float
+    n_effective : float
+    """
+    n = len(names)
+    if n < 2:
+        return ()
+    pairs = _Pairs.of(found)
+    p, close = np.diag(pairs.both), pairs.apart < 1.0
+    one = p[:, None] + p[None] - 2.0 * pairs.both
+    by_chance = p[:, None] * p[None]
+    blend = close & ((one > least) | (pairs.exchanged > EXCHANGED))
+    rare = ~close & (pairs.both < RARELY * by_chance) & (by_chance * n_effective > EXPECTED)
+    made = []
+    kinds: tuple[tuple[Literal["blend", "alternatives"], NDArray[np.bool_]], ...]
+    kinds = ("blend", blend), ("alternatives", rare)
+    for kind, linked in kinds:
+        for group in _groups(linked):
+            block = np.ix_(group, group)
+            fluxes = _Fluxes.of(found, flux, group)
+            confusion = Confusion(
+                kind=kind,
+                names=tuple(names[k] for k in group),
+                separation=float(pairs.apart[block][~np.eye(len(group), dtype=bool)].min()),
+                number=np.bincount(fluxes.number, minlength=len(group) + 1) / found.problem.n_draw,
+                merged=fluxes.merged() if kind == "blend" else 0.0,
+                exchanged=float(pairs.exchanged[block].max()),
+                flux=fluxes.by_number(n_effective),
+            )
+            made.append(confusion)
+    return tuple(made)
+
+
+@dataclass(frozen=True, eq=False)
+class _Pairs:
+    """Of each pair of entries, float64 (n, n): probability of both, distance in beams, of exchanged labels."""
+
+    both: Array
+    apart: Array
+    exchanged: Array
+
+    @classmethod
+    def of(cls, found: Assignment) -> _Pairs:
+        n = len(found.entries)
+        exists = np.stack([found.exists(k) for k in range(n)], axis=1).astype(np.float64)
+        place = found.entries.mean[:, :2]
+        apart = np.hypot(*(place[:, None] - place[None]).T)
+        exchanged = np.zeros((n, n))
+        for k, j in zip(*np.nonzero(np.triu(apart < 1.0, 1)), strict=True):
+            exchanged[k, j] = exchanged[j, k] = _exchanged(found, int(k), int(j))
+        return cls(exists.T @ exists / len(exists), apart, exchanged)
+
+
+@dataclass(frozen=True, eq=False)
+class _Fluxes:
+    """Fluxes of a group of entries in each draw, float64 (n_draw, n_entry), Jy; NaN where one does not exist."""
+
+    flux: Array
+
+    @classmethod
+    def of(cls, found: Assignment, flux: Array, group: NDArray[np.int64]) -> _Fluxes:
+        table = np.full((found.problem.n_draw, len(group)), np.nan)
+        for column, k in enumerate(group):
+            members = found.members(int(k))
+            table[found.problem.draw[members], column] = flux[members]
+        return cls(table)
+
+    @property
+    def number(self) -> NDArray[np.int64]:
+        return np.isfinite(self.flux).sum(axis=1)
+
+    @property
+    def total(self) -> Array:
+        return np.asarray(np.nansum(self.flux, axis=1))
+
+    def by_number(self, n_effective: float) -> tuple[Estimate, ...]:
+        """The flux together, in draws with 0, 1, 2, ... of the entries."""
+        number, total = self.number, self.total
+        cases = [number == k for k in range(self.flux.shape[1] + 1)]
+        return tuple(estimate(total[case], n_effective * float(case.mean())) for case in cases)
+
+    def merged(self) -> float:
+        """Probability that an entry exists alone and has the flux of several.
+
+        Both fluxes, that of all together and that of the entry itself, are normal with the mean and standard
+        deviation that they have in draws with several entries; both cases are as likely before. An entry that
+        never exists beside another one stands in their place.
+        """
+        several, alone = self.number > 1, self.number == 1
+        if not several.any():
+            return 0.0
+        together, stands = self.total[several], 0.0
+        for own in self.flux.T:
+            flux, beside = own[alone & np.isfinite(own)], own[several & np.isfinite(own)]
+            if len(beside) < 2:
+                stands += float(len(flux))
+                continue
+            stands += float(np.sum(expit(_log_normal(flux, together) - _log_normal(flux, beside))))
+        return stands / len(self.flux)
+
+
+def _log_normal(x: Array, like: Array) -> Array:
+    """ln of the normal density with the mean and standard deviation of some fluxes, but for a constant."""
+    sd = max(float(like.std()), 1e-3 * abs(float(like.mean())), 1e-300)
+    return np.asarray(-0.5 * ((x - like.mean()) / sd) ** 2 - np.log(sd))
+
+
+def _groups(linked: NDArray[np.bool_]) -> list[NDArray[np.int64]]:
+    """Indices that are linked to each other, directly or by others; a diagonal does not count."""
+    _, label = connected_components(coo_matrix(np.triu(linked, 1)), directed=False)
+    groups = [np.flatnonzero(label == one) for one in range(int(label.max()) + 1)]
+    return [group for group in groups if len(group) > 1]
+
+
+def _exchanged(found: Assignment, k: int, j: int) -> float:
+    """Mean probability that labels of two entries are the other way round, in draws that have either."""
+    one, other = found.members(k), found.members(j)
+    log_odds = found.entries.log_odds()
+
+    def gain(of: int, i: NDArray[np.int64]) -> Array:
+        x = found.problem.x[i]
+        inside = np.hypot(*(x[:, :2] - found.entries.mean[of, :2]).T) <= found.entries.reach(of)
+        return np.where(inside, log_odds[of] + found.entries.log_density(of, x), -np.inf)
+
+    change = np.zeros(found.problem.n_draw)
+    has = np.zeros(found.problem.n_draw, bool)
+    for own, foreign, i in ((k, j, one), (j, k, other)):
+        draws = found.problem.draw[i]
+        change[draws] += gain(foreign, i) - gain(own, i)
+        has[draws] = True
+    return float(expit(change[has]).mean())
