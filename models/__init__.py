@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from biro.models.components.jones_beam import ZernikeBeam as ZernikeBeam
     from biro.models.components.noise import Noise as Noise
     from biro.models.components.partition_view import PartitionView as PartitionView
+    from biro.models.components.population import NumberPrior as NumberPrior
+    from biro.models.components.population import Population as Population
     from biro.models.components.shapes.custom import CustomSource as CustomSource
     from biro.models.components.shapes.discs import AnnulusSource as AnnulusSource
     from biro.models.components.shapes.discs import DiscSource as DiscSource
@@ -50,8 +52,6 @@ if TYPE_CHECKING:
     from biro.models.components.shapes.galaxies import ShapeletSource as ShapeletSource
     from biro.models.components.shapes.one_sided import CrescentSource as CrescentSource
     from biro.models.components.shapes.one_sided import MRingSource as MRingSource
-    from biro.models.components.population import NumberPrior as NumberPrior
-    from biro.models.components.population import Population as Population
     from biro.models.components.single_dish import SingleDish as SingleDish
     from biro.models.components.source import GaussianSource as GaussianSource
     from biro.models.components.source import PointSource as PointSource

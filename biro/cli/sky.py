@@ -252,5 +252,7 @@ def convert(
             say(line)
         model = with_priors(model, *scales_of(observation))
     write_sky(model, out, marked)
-    n_source = len(model.sources)
-    say(f"written: {out} ({number_of(n_source, 'source')})")
+    what = number_of(len(model.sources), "source")
+    if model.populations:
+        what += f" and {number_of(len(model.populations), 'population')}"
+    say(f"written: {out} ({what})")

@@ -141,6 +141,11 @@ def _prior_of(sky: SkyModel) -> ImagePrior:
             f"the model has {len(sky.image_priors)} images with a prior, expected one: [[image]] with "
             'prior = "smooth" or "correlated-field"'
         )
+    if sky.populations:
+        raise InputError(
+            f"population {sky.populations[0].name!r} cannot stand beside a fitted image, which holds sources "
+            "of any number; write [[source]] tables"
+        )
     prior: ImagePrior = sky.image_priors[0]
     if sky.beam is not None and (prior.is_polarised or prior.spectral_index is not None):
         raise InputError(

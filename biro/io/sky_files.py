@@ -56,6 +56,11 @@ def read_sky(path: str | os.PathLike[str], *, beam: bool = True) -> SkyModel:
     sky = _read(Path(path))
     if beam:
         return sky
+    if sky.populations:
+        raise ModelError(
+            f"{path}: population {sky.populations[0].name!r} is seen through the beam of a model; leave "
+            "[beam] out for apparent fluxes"
+        )
     return dataclasses.replace(sky, sources=[dataclasses.replace(one, beam=False) for one in sky.sources])
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from biro.display.formatting import given_text
 from biro.errors import InputError, LikelihoodError, OutputError, RunError
 from biro.files.atomic import why_not_written, write_atomic
 from biro.files.json_value import finite_json
@@ -33,6 +34,7 @@ log = logging.getLogger(__name__)
 
 TABLE = "numbers.json"
 """The file of the table, in the directory above those of the fits."""
+_INT = (int, np.integer)
 WITHOUT = ("emcee", "nuts")
 """Samplers that give no evidence."""
 
@@ -98,7 +100,7 @@ def fit_numbers(
     OutputError
         The table cannot be written.
     """
-    population, wanted = check_asked(sky, numbers, sampler, options), sorted(set(numbers))
+    population, wanted = check_asked(sky, numbers, sampler, options), sorted({int(k) for k in numbers})
     if seed is not None:
         run_seed(seed + max(wanted), None)
     folder = None if run_dir is None else Path(run_dir)
@@ -110,8 +112,9 @@ def fit_numbers(
     for k in wanted:
         rungs.append(ladder.rung(k, with_ordered(sky, k)))
         log.log(NOTICE, "ln evidence %.2f +- %.2f", rungs[-1].log_evidence, rungs[-1].log_evidence_err)
-    log_prior = population.number.log_pmf(wanted).tolist()
-    table = NumberTable(population.name, tuple(rungs), tuple(log_prior), population.number.high)
+    prior = population.number
+    log_prior = tuple(prior.log_pmf(wanted).tolist())
+    table = NumberTable(population.name, tuple(rungs), log_prior, prior.low, prior.high)
     if folder is not None:
         _write(folder / TABLE, table)
     return table
@@ -169,6 +172,8 @@ def check_asked(
         As `fit_numbers`.
     """
     population = _population(sky)
+    if not isinstance(numbers, Sequence | np.ndarray) or not all(isinstance(k, _INT) for k in numbers):
+        raise InputError(f"numbers: expected a range or a list of integers, got {given_text(numbers)}")
     if not len(numbers):
         raise InputError("no numbers of sources; give a range such as 0:8 (range(9) in Python)")
     prior = population.number

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -78,13 +79,14 @@ class NumberTable(Tabular):
         In order of their numbers.
     log_prior : tuple of float
         ln pmf of each number.
-    highest : int
-        The largest number that the prior allows.
+    lowest, highest : int
+        Numbers that the prior allows.
     """
 
     population: str
     rungs: tuple[Rung, ...]
     log_prior: tuple[float, ...]
+    lowest: int
     highest: int
 
     def __repr__(self) -> str:
@@ -146,13 +148,7 @@ class NumberTable(Tabular):
 
     def warnings(self) -> list[str]:
         """Numbers that are missing, evidences that are not trusted, and warnings of the most probable one."""
-        lines = []
-        last, at_end = self.rungs[-1].number, self.probability[-1]
-        if at_end > TAIL and last < self.highest:
-            lines.append(
-                f"LARGER NUMBERS ARE MISSING: P({last}) = {plain(float(at_end), 2)} is that of the largest "
-                f"number. Go on with --number {self.rungs[0].number}:{min(2 * last + 2, self.highest)}"
-            )
+        lines = [*self._missing()]
         doubtful = [str(rung.number) for rung in self.rungs if not rung.is_trusted]
         if doubtful:
             lines.append(
@@ -160,6 +156,21 @@ class NumberTable(Tabular):
                 "--sampler dynesty and more live points (--set n_live=2000)"
             )
         return [*lines, *(f"{self.best}: {line}" for line in self[self.best].warnings)]
+
+    def _missing(self) -> Iterator[str]:
+        """Lines on numbers beyond the range that may count."""
+        first, last = self.rungs[0].number, self.rungs[-1].number
+        largest = min(2 * last + 2, self.highest)
+        ends = {
+            "SMALLER": (first, self.probability[0], self.lowest, f"{self.lowest}:{last}"),
+            "LARGER": (last, self.probability[-1], self.highest, f"{first}:{largest}"),
+        }
+        for which, (number, p, limit, wider) in ends.items():
+            if p > TAIL and number != limit:
+                yield (
+                    f"{which} NUMBERS ARE MISSING: P({number}) = {plain(float(p), 2)} at the end of the "
+                    f"range. Go on with --number {wider}"
+                )
 
     def notes(self) -> list[str]:
         """How the table is read."""

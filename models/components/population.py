@@ -186,7 +186,7 @@ class Population:
         if isinstance(number, Mapping):
             if "prior" not in number:
                 raise ModelError(
-                    f"number: expected a prior such as {{ prior = \"uniform\", high = 20 }}, "
+                    f'number: expected a prior such as {{ prior = "uniform", high = 20 }}, '
                     f"found {short_repr(dict(number))}"
                 )
             number = NumberPrior(**{str(key): value for key, value in number.items()})
@@ -198,7 +198,7 @@ class Population:
         object.__setattr__(self, "number", number)
 
     def _read_place(self) -> None:
-        """Put the offsets of a place that is known in `east` and `north`, so that `place` is FIELD or None."""
+        """Put offsets that are known into `east` and `north`, so that `place` is FIELD or None."""
         given = self.east is not None, self.north is not None
         if any(given) and self.place is not None:
             raise ModelError("place: is given twice, by itself and by east, north; leave one out")
@@ -291,8 +291,8 @@ class Population:
 
     def sources(self, kinds: int | Sequence[str]) -> tuple[Source, ...]:
         """The first sources: so many, or one of each of these types in turn; see `SkyModel.with_number`."""
-        if isinstance(kinds, int) and not isinstance(kinds, bool):
-            number, each = kinds, self.types[:1] * kinds
+        if isinstance(kinds, int | np.integer) and not isinstance(kinds, bool):
+            number, each = int(kinds), self.types[:1] * int(kinds)
             if kinds > 0 and len(self.types) > 1:
                 raise ModelError(
                     f"population {self.name!r} has several types; give that of each source, such as "

@@ -161,7 +161,9 @@ class SkyDescription:
         if isinstance(self.populations, Population):
             object.__setattr__(self, "populations", (self.populations,))
         if not isinstance(self.populations, Sequence):
-            raise ModelError(f"populations: expected a list of Population, found {short_repr(self.populations)}")
+            raise ModelError(
+                f"populations: expected a list of Population, found {short_repr(self.populations)}"
+            )
         owner = {part.name: f"a source or image {part.name!r}" for part in self._named}
         for population in self.populations:
             if not isinstance(population, Population):

@@ -150,7 +150,7 @@ def rung(number: int, log_evidence: float, error: float, **more: object) -> Rung
 def test_probabilities_and_their_errors() -> None:
     """Of two numbers P = 1 / (1 + e^-d), and d = ln (P1 Z1) - ln (P0 Z0) is normal."""
     prior = NUMBER.log_pmf([0, 1])
-    table = NumberTable("s", (rung(0, -100.0, 0.3), rung(1, -99.0, 0.4)), tuple(prior), 6)
+    table = NumberTable("s", (rung(0, -100.0, 0.3), rung(1, -99.0, 0.4)), tuple(prior), 0, 6)
     np.testing.assert_allclose(table.probability, special.expit([-1.0, 1.0]), rtol=1e-12)
     # The percentiles of 20000 draws are known to 1.3 / sqrt(20000) of an error: 0.005 in d.
     np.testing.assert_allclose(table.interval[1], special.expit([0.5, 1.5]), atol=0.005)
@@ -159,17 +159,18 @@ def test_probabilities_and_their_errors() -> None:
 
 def test_what_the_table_says() -> None:
     prior = tuple(NUMBER.log_pmf([0, 1]))
-    shaky = NumberTable("s", (rung(0, -100.0, 0.1), rung(1, -99.0, 0.1, is_trusted=False)), prior, 6)
+    shaky = NumberTable("s", (rung(0, -100.0, 0.1), rung(1, -99.0, 0.1, is_trusted=False)), prior, 0, 6)
     text = str(shaky)
-    assert (
-        "LARGER NUMBERS ARE MISSING: P(1) = 0.73 is that of the largest number. Go on with --number 0:4"
-        in text
-    )
+    assert "LARGER NUMBERS ARE MISSING: P(1) = 0.73 at the end of the range. Go on with --number 0:4" in text
     assert "NOT TRUSTED: the evidence of 1" in text
     assert "-99.00?" in text
     small = rung(1, -90.0, 0.1, warnings=("THE MODEL DOES NOT FIT",))
-    calm = NumberTable("s", (rung(0, -150.0, 0.1, warnings=("of an improbable one",)), small), prior, 1)
+    calm = NumberTable("s", (rung(0, -150.0, 0.1, warnings=("of an improbable one",)), small), prior, 0, 1)
     assert calm.warnings() == ["1: THE MODEL DOES NOT FIT"]
+    one = NumberTable("s", (rung(1, -99.0, 0.1),), (0.0,), 0, 1)
+    assert one.warnings() == [
+        "SMALLER NUMBERS ARE MISSING: P(1) = 1.0 at the end of the range. Go on with --number 0:1"
+    ]
     assert "< 1e-06" in str(calm)
     assert calm.to_dict()["numbers"]["1"]["interval_68"] == calm.interval[1].tolist()
 
@@ -223,6 +224,9 @@ def test_models_that_have_no_number_to_find(tmp_path: Path) -> None:
         biro.fit_numbers(data, two, range(2))
     with pytest.raises(InputError, match="has the types point, gaussian; numbers of sources are"):
         biro.fit_numbers(data, model(types=["point", "gaussian"], fwhm="1 arcsec"), range(2))
+    for wrong in (8, "0:8", [0.5]):
+        with pytest.raises(InputError, match="numbers: expected a range or a list of integers"):
+            biro.fit_numbers(data, model(), wrong)
     with pytest.raises(InputError, match="no numbers of sources"):
         biro.fit_numbers(data, model(), [])
     (tmp_path / "run.json").write_text('{"settings": {}}')

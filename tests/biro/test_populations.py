@@ -91,6 +91,9 @@ def test_visibilities_of_an_open_number_are_refused(tmp_path: Path) -> None:
         biro.simulate("VLA-A", sky, phase_centre=CENTRE, **TRACK)
     with pytest.raises(ModelError, match="population 'field': a component list holds known sources only"):
         biro.models.write_sky(sky, tmp_path / "sky.osm")
+    biro.models.write_sky(sky, tmp_path / "sky.toml")
+    with pytest.raises(ModelError, match="population 'field' is seen through the beam of a model"):
+        biro.read_sky(tmp_path / "sky.toml", beam=False)
     biro.Likelihood(data, with_places(sky, data).with_number({"field": 2}))
 
 
@@ -103,3 +106,9 @@ def test_an_empty_sky_has_no_visibilities() -> None:
     # Each complex visibility of weight 1 has the density exp(-|V|^2 / 2) / (2 pi); rounding of a sum of 120.
     exact = -0.5 * chi2 - data.partitions[0].vis.size * np.log(2.0 * np.pi)
     assert float(likelihood.log_likelihood(np.zeros((1, 0)))[0]) == pytest.approx(exact, rel=1e-12)
+
+
+def test_an_image_that_is_fitted_has_no_population_beside_it() -> None:
+    image = biro.models.ImagePrior("x", prior="smooth")
+    with pytest.raises(InputError, match="population 'field' cannot stand beside a fitted image"):
+        biro.fit_image(observation(), SkyModel([], images=[image], populations=FIELD), progress=False)

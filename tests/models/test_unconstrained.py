@@ -19,6 +19,7 @@ from biro.models import (
     Order,
     PartitionView,
     PointSource,
+    PowerLaw,
     Prior,
     SkyModel,
     Triangular,
@@ -119,6 +120,7 @@ def test_the_slope_of_the_prior(every_kind: BoundModel) -> None:
     [
         Uniform(1, 3, "Jy"),
         LogUniform(0.1, 10, "Jy"),
+        PowerLaw(1.6, 0.1, 10, "Jy"),
         HalfNormal(2, "Jy"),
         TruncatedNormal(0, 1, high=1, unit="Jy"),
         Normal(4, 3, "Jy"),
