@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from biro.imaging.fits import read_image as read_image
     from biro.imaging.image import image as image
     from biro.inference.maximum.maximum import maximise as maximise
-    from biro.inference.population.fit import fit_population as fit_population
     from biro.inference.posterior.comparison import compare as compare
     from biro.inference.posterior.posterior import Posterior as Posterior
     from biro.inference.samplers.sampling import sample as sample
@@ -59,6 +58,7 @@ if TYPE_CHECKING:
     from biro.observation.observation import Observation as Observation
     from biro.observation.selection import Selection as Selection
     from biro.observation.weighting import Weighting as Weighting
+    from biro.populations.fit import fit_population as fit_population
     from biro.simulation import simulate as simulate
     from biro.source_finding.add_source import add_source as add_source
     from biro.source_finding.find import find_sources as find_sources

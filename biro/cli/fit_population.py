@@ -13,8 +13,8 @@ from biro.cli.guard import print_json, say
 from biro.cli.options import ReadingOptions, SamplerOptions
 
 if TYPE_CHECKING:
-    from biro.inference.population.posterior import PopulationPosterior
     from biro.models import SkyModel
+    from biro.populations.posterior import PopulationPosterior
 
 ONE = "leave it out: a population is fitted to all data together, in one run"
 REFUSED: dict[str, tuple[object, str]] = {
@@ -69,9 +69,9 @@ def fit_one_population(
         Options that populations do not have.
     """
     from biro.errors import InputError
-    from biro.inference.population.fit import fit_population
     from biro.inference.samplers.options import parse_options
     from biro.io.reading import read
+    from biro.populations.fit import fit_population
     from biro.run.facts import observed_facts
 
     if refused["sampler"] not in (None, "tempering"):

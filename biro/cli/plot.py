@@ -78,7 +78,7 @@ def plot(
         return
     if (run / "population.npz").exists():
         from biro.cli.fit_population import draw_population
-        from biro.inference.population.posterior import PopulationPosterior
+        from biro.populations.posterior import PopulationPosterior
 
         draw_population(run, PopulationPosterior.load(run))
         say(f"written into {run}: {', '.join(sorted(path.name for path in run.glob('*.png')))}")

@@ -21,13 +21,13 @@ from biro.display.formatting import (
 from biro.errors import InputError
 from biro.files.json_value import JsonValue
 from biro.imaging.psf import RestoringBeam
-from biro.inference.population.results.clustering import cluster
-from biro.inference.population.results.confusion import Confusion, find_confusion
-from biro.inference.population.results.draws import SHAPE, SourceDraws
-from biro.inference.population.results.features import features
-from biro.inference.population.results.mixture import NONE, Problem
-from biro.inference.population.results.uncertainty import Estimate, estimate, mean_error, probability_error
 from biro.models.components.direction import Centre, lm_to_radec
+from biro.populations.results.clustering import cluster
+from biro.populations.results.confusion import Confusion, find_confusion
+from biro.populations.results.draws import SHAPE, SourceDraws
+from biro.populations.results.features import features
+from biro.populations.results.mixture import NONE, Problem
+from biro.populations.results.uncertainty import Estimate, estimate, mean_error, probability_error
 
 Array = NDArray[np.float64]
 PERIODS = {"pa": np.pi}

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.inference.population.flux_proposal import FluxProposals
-from biro.inference.population.likelihoods import PopulationLikelihood
-from biro.inference.population.number_moves import Walkers
-from biro.inference.population.scales import Scales
-from biro.inference.population.space import SIZES
+from biro.populations.flux_proposal import FluxProposals
+from biro.populations.likelihoods import PopulationLikelihood
+from biro.populations.number_moves import Walkers
+from biro.populations.scales import Scales
+from biro.populations.space import SIZES
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import LikelihoodError
-from biro.inference.population.space import PopulationSpace, Quantity
 from biro.likelihood.likelihood import Likelihood
+from biro.populations.space import PopulationSpace, Quantity
 
 Array = NDArray[np.float64]
 _MOST_NUMBERS = 1 << 26

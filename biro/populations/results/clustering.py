@@ -7,9 +7,9 @@ from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 from scipy.stats import chi2
 
-from biro.inference.population.results.features import TYPICAL
-from biro.inference.population.results.mixture import NONE, Entries, Others, Problem, gains, update
-from biro.inference.population.results.moves import Assignment, has_valley
+from biro.populations.results.features import TYPICAL
+from biro.populations.results.mixture import NONE, Entries, Others, Problem, gains, update
+from biro.populations.results.moves import Assignment, has_valley
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]

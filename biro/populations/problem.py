@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 
 from biro.errors import LikelihoodError
 from biro.inference.maximum.tempering.particles import Stage, stages
-from biro.inference.population.likelihoods import PopulationLikelihood
-from biro.inference.population.moves import PopulationMoves
-from biro.inference.population.places import PlaceGrid, PlaceTables, Table
-from biro.inference.population.residual_score import ResidualScore
-from biro.inference.population.scales import Scales
-from biro.inference.population.space import NO_SOURCE
 from biro.models.components.direction import Centre
+from biro.populations.likelihoods import PopulationLikelihood
+from biro.populations.moves import PopulationMoves
+from biro.populations.places import PlaceGrid, PlaceTables, Table
+from biro.populations.residual_score import ResidualScore
+from biro.populations.scales import Scales
+from biro.populations.space import NO_SOURCE
 
 Array = NDArray[np.float64]
 _N_PRIOR, _TRIES = 256, 50

@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 from biro.errors import InputError
 from biro.imaging.imager import Imager
-from biro.inference.population.likelihoods import PopulationLikelihood
-from biro.inference.population.places import PlaceGrid
-from biro.inference.population.scales import CELL, Scales
 from biro.models.components.direction import Centre, lm_to_radec, radec_to_lm
 from biro.models.quantities.units import convert
+from biro.populations.likelihoods import PopulationLikelihood
+from biro.populations.places import PlaceGrid
+from biro.populations.scales import CELL, Scales
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]

@@ -7,7 +7,6 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
 from typing import Unpack
 
 import numpy as np
@@ -19,12 +18,6 @@ from biro.display.arguments import OBSERVATION, SKY, takes
 from biro.display.progress import showing
 from biro.errors import InputError
 from biro.imaging.population_field import with_places
-from biro.inference.population.likelihoods import PopulationLikelihood
-from biro.inference.population.posterior import PopulationPosterior
-from biro.inference.population.problem import PopulationProblem
-from biro.inference.population.results.result import PopulationResult
-from biro.inference.population.source_draws import beam_of, source_draws
-from biro.inference.population.space import NO_SOURCE
 from biro.inference.posterior.posterior import Posterior
 from biro.inference.posterior.samples import Provenance
 from biro.inference.samplers.sampling import run_seed
@@ -37,6 +30,12 @@ from biro.likelihood.options import EngineKeywords
 from biro.models import Fixed, Population, SkyModel
 from biro.models.quantities.parameter import Column
 from biro.observation.observation import Observation
+from biro.populations.likelihoods import PopulationLikelihood
+from biro.populations.posterior import PopulationPosterior
+from biro.populations.problem import PopulationProblem
+from biro.populations.results.result import PopulationResult
+from biro.populations.source_draws import beam_of, source_draws
+from biro.populations.space import NO_SOURCE
 from biro.run.directory import RunDirectory
 from biro.run.interrupt import stop_on_signal
 from biro.run.log_file import NOTICE
@@ -66,7 +65,7 @@ def fit_population(
 ) -> PopulationPosterior:
     """Infer how many sources of a population there are, with everything else of a model.
 
-    Parallel tempering of states with any number of sources (`biro.inference.population`): sources appear and
+    Parallel tempering of states with any number of sources (`biro.populations`): sources appear and
     disappear, split and merge, are exchanged, and drift along the gradient, at all temperatures from the prior
     to the posterior.
 

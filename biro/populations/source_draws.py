@@ -6,13 +6,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.imaging.psf import RestoringBeam
-from biro.inference.population.likelihoods import PopulationLikelihood
-from biro.inference.population.results.draws import SourceDraws
-from biro.inference.population.scales import Scales
-from biro.inference.population.space import NO_SOURCE, PopulationSpace
 from biro.models import Fixed, Population
 from biro.models.components.source import DIMENSIONS
 from biro.models.quantities.units import convert, factor
+from biro.populations.likelihoods import PopulationLikelihood
+from biro.populations.results.draws import SourceDraws
+from biro.populations.scales import Scales
+from biro.populations.space import NO_SOURCE, PopulationSpace
 
 Array = NDArray[np.float64]
 _OF_SHAPE = ("emaj", "emin", "ratio", "fwhm", "pa")

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Self
 
 from biro.display.formatting import html_text
-from biro.inference.population.results.result import FILE, PopulationResult
 from biro.inference.posterior.posterior import Posterior
 from biro.inference.posterior.verdict import verdict_of
+from biro.populations.results.result import FILE, PopulationResult
 
 _POSTERIOR = "posterior.nc"
 

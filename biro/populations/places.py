@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.inference.population.space import PopulationSpace
+from biro.populations.space import PopulationSpace
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]

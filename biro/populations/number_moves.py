@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.inference.population.flux_proposal import FluxProposals
-from biro.inference.population.likelihoods import PopulationLikelihood
-from biro.inference.population.places import PlaceTables
+from biro.populations.flux_proposal import FluxProposals
+from biro.populations.likelihoods import PopulationLikelihood
+from biro.populations.places import PlaceTables
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]

@@ -13,8 +13,8 @@ from scipy.special import expit
 
 from biro.display.formatting import FLUXES, percent, plain, unit_for
 from biro.files.json_value import JsonValue
-from biro.inference.population.results.moves import Assignment
-from biro.inference.population.results.uncertainty import Estimate, estimate
+from biro.populations.results.moves import Assignment
+from biro.populations.results.uncertainty import Estimate, estimate
 
 Array = NDArray[np.float64]
 EXCHANGED = 0.01

@@ -22,7 +22,7 @@ from scipy.optimize import linear_sum_assignment
 from scipy.spatial import cKDTree
 from scipy.special import gammaln
 
-from biro.inference.population.results.features import FLOOR, TYPICAL
+from biro.populations.results.features import FLOOR, TYPICAL
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -14,13 +14,13 @@ from biro.display.formatting import plain
 from biro.errors import InputError
 from biro.files.atomic import write_atomic
 from biro.imaging.fits import made_header
-from biro.inference.population.results.catalogue import Catalogue, Entry
 from biro.models import SkyModel
 from biro.models.components.direction import Centre
 from biro.models.components.shapes.kinds import SHAPED
 from biro.models.components.source import DIMENSIONS, GaussianSource, PointSource, Source
 from biro.models.quantities.parameter import Fixed
 from biro.models.quantities.strict import key_names
+from biro.populations.results.catalogue import Catalogue, Entry
 
 _TYPES: dict[str, type[Source]] = {"point": PointSource, "gaussian": GaussianSource, **SHAPED}
 _DEG = 180.0 / np.pi

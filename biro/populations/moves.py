@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.inference.population.flux_proposal import FluxProposals
-from biro.inference.population.likelihoods import PopulationLikelihood
-from biro.inference.population.number_moves import BirthAndDeath, SplitAndMerge, Walkers
-from biro.inference.population.places import PlaceTables
-from biro.inference.population.scales import Scales
-from biro.inference.population.source_moves import Drift, Exchange
 from biro.inference.samplers.tempering.problem import Advance
+from biro.populations.flux_proposal import FluxProposals
+from biro.populations.likelihoods import PopulationLikelihood
+from biro.populations.number_moves import BirthAndDeath, SplitAndMerge, Walkers
+from biro.populations.places import PlaceTables
+from biro.populations.scales import Scales
+from biro.populations.source_moves import Drift, Exchange
 
 Array = NDArray[np.float64]
 _BIRTHS, _EXCHANGES, _DRIFTS = 2, 1, 3

@@ -15,11 +15,11 @@ from biro.display.style import COLOUR, COLUMN, TRUTH, WIDTH, drawing_on, figure_
 from biro.errors import InputError
 from biro.imaging.pictures import angle_unit, draw_beam
 from biro.imaging.psf import RestoringBeam
-from biro.inference.population.results.catalogue import Catalogue
-from biro.inference.population.results.completeness import Completeness, Shares
-from biro.inference.population.results.counts import SourceCounts
-from biro.inference.population.results.draws import SourceDraws
-from biro.inference.population.results.number import NumberProbability
+from biro.populations.results.catalogue import Catalogue
+from biro.populations.results.completeness import Completeness, Shares
+from biro.populations.results.counts import SourceCounts
+from biro.populations.results.draws import SourceDraws
+from biro.populations.results.number import NumberProbability
 
 Array = NDArray[np.float64]
 MOST_DOTS = 5000
