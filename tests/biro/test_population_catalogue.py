@@ -13,6 +13,7 @@ from biro.errors import InputError
 from biro.imaging.psf import RestoringBeam
 from biro.inference.population.results.catalogue import Catalogue, Entry, make_catalogue
 from biro.inference.population.results.draws import SourceDraws
+from biro.inference.population.results.features import in_beams
 from biro.inference.population.results.mixture import Pairs, Problem, assign
 from biro.inference.population.results.moves import has_valley
 from biro.inference.population.results.number import number_probability
@@ -139,12 +140,12 @@ def test_alternatives_far_apart_are_named() -> None:
 
 def test_sources_all_over_the_field_are_no_entries() -> None:
     rng = np.random.default_rng(3)
-    rows = [[Truth(*rng.uniform(-10, 10, 2), 0.1) for _ in range(rng.poisson(8))] for _ in range(1000)]
+    rows = [[Truth(*rng.uniform(-10, 10, 2), 0.1) for _ in range(rng.poisson(15))] for _ in range(500)]
     catalogue = catalogue_of(make_draws(rows))
     assert len(catalogue) == 0
     assert catalogue.n_other == pytest.approx(np.mean([len(row) for row in rows]))
-    # Poisson: sqrt(8 / 1000), known to 1 / sqrt(2000) of itself; four of these.
-    assert catalogue.n_other_error == pytest.approx(math.sqrt(8.0 / 1000.0), rel=0.09)
+    # Poisson: sqrt(15 / 500), known to 1 / sqrt(1000) of itself; four of these.
+    assert catalogue.n_other_error == pytest.approx(math.sqrt(15.0 / 500.0), rel=0.13)
 
 
 def test_a_faint_source_among_others_is_found() -> None:
@@ -214,6 +215,31 @@ def test_a_wide_beam_is_turned_as_it_lies() -> None:
     across = RestoringBeam(4.0 * WIDTH, WIDTH, 0.0)
     assert len(make_catalogue(draws, CENTRE, along, 500.0).confusion) == 1
     assert len(make_catalogue(draws, CENTRE, across, 500.0).confusion) == 0
+
+
+def test_places_in_beams_are_those_along_its_axes() -> None:
+    """The major axis points to (sin pa, cos pa) in (east, north), the minor one is 90 deg on."""
+    beam = RestoringBeam(3.0, 2.0, 0.4)
+    ends = 3.0 * np.sin(0.4), 3.0 * np.cos(0.4)
+    assert in_beams(np.array(ends[0]), np.array(ends[1]), beam) == pytest.approx([1.0, 0.0], abs=1e-15)
+    ends = 2.0 * np.sin(0.4 + np.pi / 2), 2.0 * np.cos(0.4 + np.pi / 2)
+    assert in_beams(np.array(ends[0]), np.array(ends[1]), beam) == pytest.approx([0.0, 1.0], abs=1e-15)
+
+
+def test_a_source_with_two_fluxes_is_one() -> None:
+    """It exists at its place in all draws, whatever its flux is."""
+    rows = [[Truth(0.0, 0.0, 1.0 if i % 2 else 10.0)] for i in range(1000)]
+    (entry,) = catalogue_of(make_draws(rows))
+    assert entry.probability == 1.0
+    assert entry.flux.low_68 < 1.2
+    assert entry.flux.high_68 > 8.0
+
+
+def test_a_source_more_than_a_beam_away_is_another_one() -> None:
+    rows = [[Truth(1.5 if i % 50 == 0 else 0.0, 0.0, 1.0)] for i in range(1000)]
+    catalogue = catalogue_of(make_draws(rows))
+    assert [entry.probability for entry in catalogue] == [0.98]
+    assert catalogue.n_other == pytest.approx(0.02)
 
 
 def test_draws_without_sources() -> None:
@@ -308,6 +334,8 @@ def test_numbers_have_exact_probabilities_and_intervals() -> None:
     assert found.interval_68 == (1, 3)
     assert found.interval_95 == (0, 4)
     assert found.mean_error == pytest.approx(math.sqrt(1.2 / 100.0), rel=1e-12)  # variance 1.2
+    # 16 % have 5, which is more than may be left out; no draw has a number in between.
+    assert number_probability(np.repeat([0, 5], [84, 16]), 100.0).interval_68 == (0, 5)
 
 
 def test_fewer_effective_draws_give_larger_errors() -> None:

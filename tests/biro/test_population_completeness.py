@@ -51,7 +51,7 @@ def test_one_entry_matches_one_source_alone() -> None:
     assert result.completeness.found.tolist() == [1]
     # The nearest of both would take the only source of the other.
     chain = truth_of((0.0, 0, 1.0), (0.9, 0, 1.0))
-    entries = catalogue_of([Truth(0.5, 0, 1.0, 1.0, 0.01), Truth(1.4, 0, 1.0, 1.0, 0.01)])
+    entries = catalogue_of([Truth(0.6, 0, 1.0, 1.0, 0.01), Truth(1.5, 0, 1.0, 1.0, 0.01)])
     result = measure_completeness([(chain, entries)], 0.7 * WIDTH, [0.5, 2.0])
     assert result.completeness.found.tolist() == [2]
     assert result.reliability.found.tolist()[-1] == 2

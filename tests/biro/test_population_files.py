@@ -111,6 +111,8 @@ def test_the_error_of_a_pixel_is_binomial() -> None:
     middle = len(made.plane) // 2
     assert made.plane[middle, middle] == 0.3
     assert made.error[middle, middle] == pytest.approx(np.sqrt(0.3 * 0.7 / 50.0), rel=1e-12)
+    twice = PopulationResult(make_draws([row * 2 for row in rows]), CENTRE, BEAM, 50.0).probability_map(WIDTH)
+    assert twice.error[middle, middle] == pytest.approx(2.0 * np.sqrt(0.3 * 0.7 / 50.0), rel=1e-12)
     assert made.error.min() == pytest.approx(np.sqrt(0.5) / 50.0)  # of a pixel that no draw has a source in
     assert made.per_beam(BEAM)[middle, middle] == pytest.approx(0.3 * np.pi / (4.0 * np.log(2.0)))
 
