@@ -24,7 +24,7 @@ Array = NDArray[np.float64]
 N_WALKER, N_MOVE = 6000, 20
 MOST_SIGMA = 4.6
 """Largest of about 150 deviations of a normal distribution: one is beyond it with a chance of 6e-4."""
-SCALES = Scales(information=3.0, whitening=np.array([[1.3, 0.4], [0.0, 0.8]]))
+SCALES = Scales(information=10.0, whitening=np.array([[1.3, 0.4], [0.0, 0.8]]))
 KINDS = ("point", "gaussian")
 
 
@@ -35,7 +35,7 @@ class Constant:
         quantities = [
             Quantity("east", "arcsec", Uniform(-3, 5), None),
             Quantity("north", "arcsec", Normal(1, 2), None),
-            Quantity("I", "Jy", PowerLaw(1.5, 0.1, 5), None),
+            Quantity("I", "Jy", PowerLaw(0.8, 0.1, 5), None),
             Quantity("emaj", "arcsec", LogUniform(0.2, 6), None),
             Quantity("ratio", "", Uniform(0.2, 1), None),
             Quantity("pa", "deg", Uniform(0, 180), 180.0),
@@ -57,13 +57,19 @@ SPACE: PopulationSpace = LIKELIHOOD.space
 GRID = PlaceGrid(SPACE, (0.7, 0.9))
 
 
+def table(places: list[list[float]], weight: list[float]) -> Table:
+    cell = GRID.cells(np.reshape(places, (-1, 2)))
+    order = np.argsort(cell)
+    return Table(cell[order], np.array(weight)[order])
+
+
 def tables() -> PlaceTables:
-    """Births on two rungs: in three cells of unequal weights, and by the prior."""
-    cell = GRID.cells(np.array([[0.2, 0.3], [1.4, 0.3], [4.0, -2.5]]))
-    return PlaceTables(SPACE, GRID, [Table(np.sort(cell), np.array([0.5, 2.0, 1.0])), EMPTY])
+    """Births on two rungs in some cells of unequal weights, and on a third one by the prior."""
+    first = table([[0.2, 0.3], [1.4, 0.3], [4.0, -2.5]], [0.5, 2.0, 1.0])
+    second = table([[1.4, 0.3], [-2.0, 3.0]], [1.0, 3.0])
+    return PlaceTables(SPACE, GRID, [first, second, table([], [])])
 
 
-EMPTY = Table(np.zeros(0, np.int64), np.zeros(0))
 SD_OF_SHARED, STEP = np.full((2, 1), 0.2), np.array([0.5, 1.0])
 
 
@@ -72,7 +78,8 @@ def births(rng: np.random.Generator, walkers: Walkers) -> None:
 
 
 def splits(rng: np.random.Generator, walkers: Walkers) -> None:
-    SplitAndMerge(LIKELIHOOD, SCALES.whitening, 0.7)(rng, walkers)
+    for _ in range(3):
+        SplitAndMerge(LIKELIHOOD, SCALES.whitening, 2.0)(rng, walkers)
 
 
 def exchanges(rng: np.random.Generator, walkers: Walkers) -> None:
@@ -132,8 +139,8 @@ def deviations(rows: Array) -> dict[str, float]:
 def test_moves_keep_the_prior(move: Callable[[np.random.Generator, Walkers], None]) -> None:
     rng = np.random.default_rng(11)
     rows = SPACE.draw(rng, N_WALKER)
-    table = np.repeat([0, 1], N_WALKER // 2)
-    walkers = Walkers(rows.copy(), np.zeros(N_WALKER), np.array([0.4, 1.0])[table], table)
+    rung = np.repeat([0, 1], N_WALKER // 2)
+    walkers = Walkers(rows.copy(), np.zeros(N_WALKER), np.array([0.4, 1.0])[rung], rung)
     before = deviations(rows)
     for _ in range(N_MOVE):
         move(rng, walkers)
@@ -146,7 +153,7 @@ def test_moves_keep_the_prior(move: Callable[[np.random.Generator, Walkers], Non
 
 
 def test_order_of_kinds_has_the_probability_that_shares_give() -> None:
-    """log_prior of a row with 2 points and a Gaussian: 1/12 for this order, times the pmf of 3 and densities."""
+    """The prior of 2 points and a Gaussian: 1/12 for their order, the pmf of 3, and densities."""
     rows = SPACE.draw(np.random.default_rng(3), 4000)
     some = (SPACE.number(rows) == 3) & (SPACE.counts(rows)[:, 0] == 2)
     slots = SPACE.slots_of(rows[some])
@@ -187,16 +194,16 @@ def test_flux_proposal_has_the_density_of_its_draws(mean: float) -> None:
 def test_place_tables_have_the_density_of_their_draws() -> None:
     of, n = tables(), 60_000
     rng = np.random.default_rng(4)
-    for table in (0, 1):
+    for rung in (0, 1, 2):
         # A finer grid than that of the tables, with edges at those of its cells.
         edges = [GRID.low[i] + GRID.width[i] * np.arange(GRID.shape[i] * 8 + 1) / 8 for i in (0, 1)]
         middle = [0.5 * (e[1:] + e[:-1]) for e in edges]
         places = np.stack(np.meshgrid(*middle, indexing="ij"), axis=-1).reshape(-1, 2)
-        density = np.exp(of.log_density(places, np.full(len(places), table)))
+        density = np.exp(of.log_density(places, np.full(len(places), rung)))
         mass = density * GRID.width.prod() / 64
         # The midpoint rule of a normal density, and the 1e-4 of it beyond either end of the grid.
         assert mass.sum() == pytest.approx(1.0, abs=3e-4)
-        drawn = of.draw(rng, np.full(n, table))
+        drawn = of.draw(rng, np.full(n, rung))
         shape = (GRID.shape[0], 8, GRID.shape[1], 8)
         expected = n * mass.reshape(shape).sum(axis=(1, 3))
         count = np.histogram2d(drawn[:, 0], drawn[:, 1], [e[::8] for e in edges])[0]
@@ -208,9 +215,9 @@ def test_place_tables_have_the_density_of_their_draws() -> None:
 def test_place_tables_round_trip() -> None:
     of = tables()
     again = PlaceTables.of(SPACE, GRID, *of.arrays())
-    rng, table = np.random.default_rng(8), np.repeat([0, 1], 50)
-    places = of.draw(np.random.default_rng(7), table)
-    assert np.array_equal(again.draw(np.random.default_rng(7), table), places)
-    other = np.concatenate([places, rng.uniform(-9, 9, (100, 2))])
-    table = np.concatenate([table, table])
-    assert np.array_equal(again.log_density(other, table), of.log_density(other, table))
+    rng, rung = np.random.default_rng(8), np.repeat([0, 1, 2], 50)
+    places = of.draw(np.random.default_rng(7), rung)
+    assert np.array_equal(again.draw(np.random.default_rng(7), rung), places)
+    other = np.concatenate([places, rng.uniform(-9, 9, (150, 2))])
+    rung = np.concatenate([rung, rung])
+    assert np.array_equal(again.log_density(other, rung), of.log_density(other, rung))
