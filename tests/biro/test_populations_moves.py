@@ -24,7 +24,7 @@ Array = NDArray[np.float64]
 N_WALKER, N_MOVE = 6000, 20
 MOST_SIGMA = 4.6
 """Largest of about 150 deviations of a normal distribution: one is beyond it with a chance of 6e-4."""
-SCALES = Scales(information=10.0, whitening=np.array([[1.3, 0.4], [0.0, 0.8]]))
+SCALES = Scales(information=10.0, whitening=np.array([[1.3, 0.4], [0.0, 0.5]]))
 KINDS = ("point", "gaussian")
 
 
