@@ -14,7 +14,6 @@ from biro.cli.options import ReadingOptions, SamplerOptions
 
 if TYPE_CHECKING:
     from biro.models import SkyModel
-    from biro.populations.posterior import PopulationPosterior
 
 ONE = "leave it out: a population is fitted to all data together, in one run"
 REFUSED: dict[str, tuple[object, str]] = {
@@ -92,20 +91,7 @@ def fit_one_population(
     else:
         typer.echo(str(found))
     if pictures:
+        from biro.cli.plot import draw_population
+
         draw_population(run, found)
     say(f"written into {run}: {', '.join(sorted(path.name for path in run.iterdir()))}")
-
-
-def draw_population(run: Path, found: PopulationPosterior) -> None:
-    """Draw the pictures of a population, and those of the parameters beside it."""
-    from biro.cli.guard import after_result
-    from biro.cli.plot import write_pictures
-    from biro.files.atomic import write_figure
-    from biro.plots.standard import of_posterior
-    from biro.run.environment import plain_pictures
-
-    with after_result(f"the result is in {run}", f"draw with biro plot {run}"):
-        plain_pictures()
-        for name, figure in found.sources.pictures().items():
-            write_figure(run / name, figure, dpi=150)
-        write_pictures(run, of_posterior(found.posterior, None), "png")

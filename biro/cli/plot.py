@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from biro.inference.posterior.comparison import Comparison
     from biro.inference.posterior.posterior import Posterior
     from biro.likelihood.likelihood import Likelihood
+    from biro.populations.posterior import PopulationPosterior
 
 _DRAWN = re.compile(rb'<meta name="biro-posterior" content="([0-9a-f]{64}) ([a-z ]*)">')
 """In the head of a report: which posterior it is of, and the names of its pictures."""
@@ -34,8 +35,6 @@ LONGEST_PAUSE = 86400.0
 """Seconds between pictures, at most."""
 _SHARE = 4.0
 """A watch waits at least so many times as long as it has drawn."""
-
-
 Format = Literal["png", "pdf"]
 """What kind of files pictures are."""
 
@@ -77,7 +76,6 @@ def plot(
         _draw_image(run)
         return
     if (run / "population.npz").exists():
-        from biro.cli.fit_population import draw_population
         from biro.populations.posterior import PopulationPosterior
 
         draw_population(run, PopulationPosterior.load(run))
@@ -103,6 +101,18 @@ def _draw_image(run: Path) -> None:
     plain_pictures()
     write_figure(run / "image.png", image.plot(), dpi=150)
     say(f"written: {run / 'image.png'}")
+
+
+def draw_population(run: Path, found: PopulationPosterior) -> None:
+    """Draw the pictures of a population, and those of the parameters beside it."""
+    from biro.files.atomic import write_figure
+    from biro.plots.standard import of_posterior
+
+    with after_result(f"the result is in {run}", f"draw with biro plot {run}"):
+        plain_pictures()
+        for name, figure in found.sources.pictures().items():
+            write_figure(run / name, figure, dpi=150)
+        write_pictures(run, of_posterior(found.posterior, None), "png")
 
 
 def likelihood_of(

@@ -24,7 +24,7 @@ Array = NDArray[np.float64]
 N_WALKER, N_MOVE = 6000, 20
 MOST_SIGMA = 4.6
 """Largest of about 150 deviations of a normal distribution: one is beyond it with a chance of 6e-4."""
-SCALES = Scales(information=3.0, whitening=np.array([[1.3, 0.4], [0.0, 0.8]]))
+SCALES = Scales(information=10.0, whitening=np.array([[1.3, 0.4], [0.0, 0.5]]))
 KINDS = ("point", "gaussian")
 
 
@@ -35,7 +35,7 @@ class Constant:
         quantities = [
             Quantity("east", "arcsec", Uniform(-3, 5), None),
             Quantity("north", "arcsec", Normal(1, 2), None),
-            Quantity("I", "Jy", PowerLaw(1.5, 0.1, 5), None),
+            Quantity("I", "Jy", PowerLaw(0.8, 0.1, 5), None),
             Quantity("emaj", "arcsec", LogUniform(0.2, 6), None),
             Quantity("ratio", "", Uniform(0.2, 1), None),
             Quantity("pa", "deg", Uniform(0, 180), 180.0),
@@ -71,7 +71,8 @@ def births(rng: np.random.Generator, walkers: Walkers) -> None:
 
 
 def splits(rng: np.random.Generator, walkers: Walkers) -> None:
-    SplitAndMerge(LIKELIHOOD, SCALES.whitening, 0.7)(rng, walkers)
+    for _ in range(3):
+        SplitAndMerge(LIKELIHOOD, SCALES.whitening, 2.0)(rng, walkers)
 
 
 def exchanges(rng: np.random.Generator, walkers: Walkers) -> None:
@@ -131,8 +132,8 @@ def deviations(rows: Array) -> dict[str, float]:
 def test_moves_keep_the_prior(move: Callable[[np.random.Generator, Walkers], None]) -> None:
     rng = np.random.default_rng(11)
     rows = SPACE.draw(rng, N_WALKER)
-    table = np.repeat([0, 1], N_WALKER // 2)
-    walkers = Walkers(rows.copy(), np.zeros(N_WALKER), np.array([0.4, 1.0])[table], table)
+    rung = np.repeat([0, 1], N_WALKER // 2)
+    walkers = Walkers(rows.copy(), np.zeros(N_WALKER), np.array([0.4, 1.0])[rung], rung)
     before = deviations(rows)
     for _ in range(N_MOVE):
         move(rng, walkers)
@@ -145,7 +146,7 @@ def test_moves_keep_the_prior(move: Callable[[np.random.Generator, Walkers], Non
 
 
 def test_order_of_kinds_has_the_probability_that_shares_give() -> None:
-    """log_prior of a row with 2 points and a Gaussian: 1/12 for this order, times the pmf of 3 and densities."""
+    """The prior of 2 points and a Gaussian: 1/12 for their order, the pmf of 3, and densities."""
     rows = SPACE.draw(np.random.default_rng(3), 4000)
     some = (SPACE.number(rows) == 3) & (SPACE.counts(rows)[:, 0] == 2)
     slots = SPACE.slots_of(rows[some])
@@ -193,7 +194,7 @@ def test_mixtures_of_places_have_the_density_of_their_draws() -> None:
     for rung in (0, 1):
         density = np.exp(of.log_density(places, np.full(len(places), rung)))
         mass = density * (1.0 / 16.0) ** 2
-        # The midpoint rule, whose error is largest at the ends of the uniform prior: half a fine cell of 8 units.
+        # The midpoint rule, whose error is largest at the ends of the uniform prior: half a cell of 8.
         assert mass.sum() == pytest.approx(1.0, abs=8e-3)
         drawn = of.draw(rng, np.full(n, rung))
         expected = n * mass.reshape(26, 16, 26, 16).sum(axis=(1, 3))

@@ -140,9 +140,7 @@ class TemperingRun:
     def _statistics(self, state: TemperedState, n_step: int) -> dict[str, float]:
         """What the draws of the first steps say of the run."""
         chains = self._followed(state, n_step)
-        tau = chain_tau(chains)
-        # ln L and the deviations are constant where the data say nothing; they have converged then.
-        tau[-2:][np.ptp(chains[..., -2:], axis=(0, 1)) == 0.0] = 1.0
+        tau = _tau_of(chains)
         n_burn = _burn_in(tau, n_step)
         effective = (n_step - n_burn) * self._options.n_walker / float(tau.max())
         ensemble = state.ensemble
@@ -179,7 +177,7 @@ class TemperingRun:
         """Draws without burn-in (5 tau), thinned by half of the shortest tau, and the evidence."""
         n_walker, n_step = self._options.n_walker, len(state)
         facts = self._statistics(state, n_step)
-        tau = chain_tau(self._followed(state, n_step))
+        tau = _tau_of(self._followed(state, n_step))
         n_burn = int(facts["n_burn"])
         steps = slice(n_burn, n_step, max(1, int(tau[:-2].min() / 2)))
         log_z, deviation = stepping_stone(state.ensemble.beta, np.array(state.log_likelihood[n_burn:]))
@@ -242,6 +240,17 @@ def posterior_of(
         log_evidence_err=error,
         diagnostics=found.diagnostics,
     )
+
+
+def _tau_of(chains: Array) -> Array:
+    """Autocorrelation times; 1 of what is constant, which has converged.
+
+    ln L is constant where the data say nothing, a number of sources where they leave no doubt. Replicas that
+    do not move at all make no round trips.
+    """
+    tau = chain_tau(chains)
+    tau[np.ptp(chains, axis=(0, 1)) == 0.0] = 1.0
+    return tau
 
 
 def _burn_in(tau: Array, n_step: int) -> int:
