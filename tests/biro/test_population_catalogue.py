@@ -125,6 +125,23 @@ def test_a_neighbour_that_is_not_there_is_no_blend() -> None:
     assert confusion.merged < 0.01
 
 
+def test_fluxes_of_which_the_data_measure_the_sum_are_named() -> None:
+    """Both exist in all draws, with fluxes 1 +- 0.2 whose sum is 2 +- 0.02."""
+    draws = make_draws([[Truth(-0.25, 0.0, 1.0), Truth(0.25, 0.0, 1.0)]] * 2000)
+    rng = np.random.default_rng(11)
+    change, total = 0.2 * rng.standard_normal(2000), 2.0 + 0.02 * rng.standard_normal(2000)
+    first = draws.east < 0.0
+    flux = 0.5 * total[draws.draw] + np.where(first, 1.0, -1.0) * change[draws.draw]
+    anti = SourceDraws("field", ("point",), 2000, draws.draw, draws.kind, dict(draws.values) | {"I": flux})
+    (confusion,) = catalogue_of(anti).confusion
+    # -(0.04 - 0.0001) / (0.04 + 0.0001); the error of a correlation r is (1 - r^2) / sqrt(n).
+    assert confusion.correlation == pytest.approx(-0.995, abs=0.002)
+    assert confusion.number.tolist() == [0.0, 0.0, 1.0]
+    assert confusion.flux[2].error == pytest.approx(0.02, rel=0.1)  # 1 / sqrt(2000), four of these
+    assert "Use the sum" in str(confusion)
+    assert catalogue_of(draws).confusion == ()  # fluxes that do not depend on each other
+
+
 def test_alternatives_far_apart_are_named() -> None:
     """An alias: one place or another, never both."""
     rng = np.random.default_rng(2)
