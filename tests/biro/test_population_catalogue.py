@@ -165,6 +165,19 @@ def test_sources_all_over_the_field_are_no_entries() -> None:
     assert catalogue.n_other_error == pytest.approx(math.sqrt(15.0 / 500.0), rel=0.13)
 
 
+def test_faint_sources_everywhere_in_a_small_field_are_no_entries_either() -> None:
+    """The prior of fluxes reaches far below the noise: ten sources of each draw lie anywhere within 6 beams."""
+    rng = np.random.default_rng(12)
+    real = [Truth(-2.0, 0.0, 1.0), Truth(2.0, 1.0, 0.5, 0.8), Truth(0.6, 2.0, 0.3, 0.5, 0.1)]
+    rows = random_rows(real, 1000)
+    faint = [[Truth(*rng.uniform(-3, 3, 2), 0.02) for _ in range(rng.poisson(10))] for _ in rows]
+    catalogue = catalogue_of(make_draws([row + more for row, more in zip(rows, faint, strict=True)]))
+    # Their fluxes are 15 times larger, so that no faint source is taken for them but where tails meet.
+    found = [entry.probability for entry in catalogue]
+    assert found == pytest.approx([np.mean([one in row for row in rows]) for one in real], abs=0.003)
+    assert catalogue.n_other == pytest.approx(np.mean([len(more) for more in faint]), abs=0.01)
+
+
 def test_a_faint_source_among_others_is_found() -> None:
     rng = np.random.default_rng(4)
     rows = random_rows([Truth(2.0, -3.0, 0.1, 0.2, 0.1)], 1000)

@@ -42,8 +42,8 @@ def cluster(problem: Problem, least: float, first_draw: int | None = None) -> As
         A draw that is tried first, such as that of the highest posterior density.
     """
     if not len(problem.x):
-        d = problem.n_feature
-        nothing = Others(0.5 / problem.n_draw, np.zeros(d - 2), np.ones(d - 2))
+        d = problem.n_feature - 2
+        nothing = Others(np.ones((1, 1)), np.zeros(2), 1.0, np.zeros(d), np.ones(d))
         return Assignment(problem, Entries.at(problem.x), nothing, np.zeros(0, np.int64))
     found = _start(problem, first_draw).with_new_others()
     found = _split(_grow(found, least), least)
@@ -151,8 +151,10 @@ def _halves(found: Assignment, k: int, least: float) -> Entries | None:
         return None
     is_second = _cut(own.x[:, :2])
     parts = own.x[~is_second], own.x[is_second]
+    if min(map(len, parts)) < needed:
+        return None
     middles = [np.median(part[:, :2], axis=0) for part in parts]
-    if min(map(len, parts)) < needed or not has_valley(own.x[:, :2], middles[0], middles[1]):
+    if not has_valley(own.x[:, :2], middles[0], middles[1]):
         return None
     halves = Entries.at(np.stack([part.mean(axis=0) for part in parts]))
     for _ in range(3):  # weights of Student's t

@@ -202,7 +202,7 @@ class _Fluxes:
         pair = pair[np.isfinite(pair).all(axis=1)]
         if len(pair) < FEWEST or not (np.ptp(pair, axis=0) > 0.0).all():
             return math.nan
-        return float(np.corrcoef(pair.T)[0, 1])
+        return float(np.atleast_2d(np.corrcoef(pair.T))[0, 1])
 
     @property
     def number(self) -> NDArray[np.int64]:
