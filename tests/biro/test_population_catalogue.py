@@ -166,7 +166,7 @@ def test_sources_all_over_the_field_are_no_entries() -> None:
 
 
 def test_faint_sources_everywhere_in_a_small_field_are_no_entries_either() -> None:
-    """The prior of fluxes reaches far below the noise: ten sources of each draw lie anywhere within 6 beams."""
+    """Fluxes far below the noise: ten sources of each draw lie anywhere in a field of 6 x 6 beams."""
     rng = np.random.default_rng(12)
     real = [Truth(-2.0, 0.0, 1.0), Truth(2.0, 1.0, 0.5, 0.8), Truth(0.6, 2.0, 0.3, 0.5, 0.1)]
     rows = random_rows(real, 1000)

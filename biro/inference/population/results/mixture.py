@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scipy.ndimage import maximum_filter, uniform_filter
 from scipy.optimize import linear_sum_assignment
 from scipy.spatial import cKDTree
-from scipy.special import gammaln
+from scipy.special import gammaln, ndtr
 
 from biro.inference.population.results.features import FLOOR, TYPICAL
 
@@ -134,8 +134,20 @@ class Others:
         """ln lambda(x) of all sources, float64 (n,)."""
         z = (problem.x[:, 2:] - self.mean) / self.sd
         log_normal = -0.5 * np.sum(z * z + np.log(2.0 * np.pi * self.sd**2), axis=1)
-        i, j = ((problem.x[:, :2] - self.corner) / self.cell).astype(np.int64).T
-        return np.asarray(np.log(self.density[i, j]) + log_normal)
+        return np.asarray(np.log(self._at(problem.x)) + log_normal)
+
+    def near(self, x: Array, wide: Array) -> Array:
+        """Their number in a draw within `wide` (n_feature,) of some sources (n, n_feature).
+
+        Places lie in an ellipse, the other features in a box.
+        """
+        ends = [(x[:, 2:] + side * wide[2:] - self.mean) / self.sd for side in (-1.0, 1.0)]
+        part = np.prod(ndtr(ends[1]) - ndtr(ends[0]), axis=1)
+        return np.asarray(self._at(x) * np.pi * wide[0] * wide[1] * part)
+
+    def _at(self, x: Array) -> Array:
+        i, j = ((x[:, :2] - self.corner) / self.cell).astype(np.int64).T
+        return np.asarray(self.density[i, j])
 
 
 @dataclass(frozen=True, eq=False)
