@@ -188,6 +188,16 @@ def test_a_faint_source_among_others_is_found() -> None:
     assert entry.probability == pytest.approx(expected, abs=0.012)
 
 
+def test_a_rare_source_that_scatters_over_a_beam_is_found() -> None:
+    rng = np.random.default_rng(1)
+    rows = random_rows([Truth(0.0, 0.0, 0.1, 0.1, 0.4)], 2000, 3)
+    expected = np.mean([len(row) for row in rows])
+    rows = [row + [Truth(*rng.uniform(-10, 10, 2), 0.1) for _ in range(rng.poisson(2))] for row in rows]
+    (entry,) = catalogue_of(make_draws(rows))
+    # Beyond a beam lie exp(-1 / (2 0.4^2)) = 4 % of it; others lie within half a beam in 0.4 % of the draws.
+    assert entry.probability == pytest.approx(expected, abs=0.012)
+
+
 def test_a_core_and_its_halo_at_one_place_are_two() -> None:
     rng = np.random.default_rng(5)
     is_halo = np.tile([False, True], 500)

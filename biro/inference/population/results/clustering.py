@@ -110,10 +110,11 @@ def _unexplained(found: Assignment) -> NDArray[np.bool_]:
 def _seed(found: Assignment, candidates: NDArray[np.bool_], least: float) -> tuple[Array, Ints] | None:
     """Mean of the densest group of candidates, and its members.
 
-    None where no group has half of the sources that an entry needs, and twice those that lie there anyway.
+    None where no group has a tenth of the sources that an entry needs, for entries may be wider than a group,
+    and more than twice those that lie there anyway, with four of their Poisson errors.
     """
     problem, i = found.problem, np.flatnonzero(candidates)
-    needed = max(2.0, 0.5 * least * problem.n_draw) if problem.n_draw > 1 else 1.0
+    needed = max(2.0, 0.1 * least * problem.n_draw) if problem.n_draw > 1 else 1.0
     if len(i) < needed:
         return None
     wide = 2.0 * TYPICAL[: problem.n_feature]
@@ -121,7 +122,8 @@ def _seed(found: Assignment, candidates: NDArray[np.bool_], least: float) -> tup
     tree = cKDTree(scaled)
     some = np.unique(np.linspace(0, len(i) - 1, MOST_SEEDS).astype(np.int64))
     count = tree.query_ball_point(scaled[some], 1.0, return_length=True)
-    dense = count >= np.maximum(needed, 2.0 * problem.n_draw * found.others.near(problem.x[i[some]], wide))
+    anyway = problem.n_draw * found.others.near(problem.x[i[some]], wide)
+    dense = count >= np.maximum(needed, 2.0 * anyway + 4.0 * np.sqrt(anyway))
     if not dense.any():
         return None
     middle = scaled[some[int(np.argmax(np.where(dense, count, 0)))]]

@@ -293,12 +293,14 @@ def refine(problem: Problem, entries: Entries, others: Others) -> tuple[Entries,
 def gains(problem: Problem, entries: Entries, others: Others, label: Ints) -> Array:
     """How much each entry raises the log-likelihood, less the price of its parameters, float64 (n_entry,).
 
-    The price is half their number times ln n_draw, that of the Bayesian information criterion: one
-    probability, a mean and a scatter for each feature.
+    Without the entry its sources would belong to none, and as many more would be expected there: a Poisson
+    process has exp(-n) for the n that it expects. The price is half the number of parameters times
+    ln n_draw, that of the Bayesian information criterion: one probability, a mean and a scatter for each
+    feature.
     """
     log_other, log_odds = others.log_density(problem), entries.log_odds()
     found = problem.n_draw * np.log1p(-entries.p) - (0.5 + problem.n_feature) * math.log(problem.n_draw)
     for k in range(len(entries)):
         i = np.flatnonzero(label == k)
-        found[k] += np.sum(log_odds[k] + entries.log_density(k, problem.x[i]) - log_other[i])
+        found[k] += len(i) + np.sum(log_odds[k] + entries.log_density(k, problem.x[i]) - log_other[i])
     return np.asarray(found)
