@@ -2,7 +2,8 @@
 
     python benchmarks/population_calibration.py [--fields 60] [--first 1] [--coverage VLA VLBA]
                                                 [--variant fixed free gains confused] [--mean 5] [--high 20]
-                                                [--workers 2] [--time-limit S] [--quick] [--output FILE]
+                                                [--rows N] [--workers 2] [--time-limit S] [--quick]
+                                                [--output FILE]
 
 Each field is drawn from the prior of the fit: a Poisson number of sources (--mean, 5 by default), power-law
 fluxes of 2 to 100 times the noise of the image, places in a square. Variants: "fixed", the noise is known;
@@ -89,8 +90,8 @@ I = "0 Jy"
 
 
 @cache
-def observed(coverage: str) -> biro.Observation:
-    """RR of a coverage with noise of 1 Jy: 546 rows (14 antennas of the VLA) or about 500 (VLBA)."""
+def observed(coverage: str, n_row: int | None) -> biro.Observation:
+    """RR of a coverage, noise 1 Jy: 546 rows (14 antennas of the VLA), 540 (VLBA), or some of them."""
     import biro
     from biro.models.files.toml import from_toml
     from biro.simulation import Channels, Track
@@ -109,9 +110,12 @@ def observed(coverage: str) -> biro.Observation:
     )  # fmt: skip
     (part,) = made.partitions
     names = tuple(str(name) for name in made.antenna_names)
-    some = slice(None)
+    keep = np.ones(len(part.uvw), bool)
     if coverage == "VLA":
-        some = (part.antenna1 % 2 == 0) & (part.antenna2 % 2 == 0)
+        keep = (part.antenna1 % 2 == 0) & (part.antenna2 % 2 == 0)
+    some = np.flatnonzero(keep)
+    if n_row is not None and n_row < len(some):
+        some = np.sort(np.random.default_rng(1).choice(some, n_row, replace=False))
     return biro.Observation.from_arrays(
         vis=part.vis[some, :, :1], uvw=part.uvw[some], antenna1=part.antenna1[some],
         antenna2=part.antenna2[some], time=part.time[some], chan_freq=part.chan_freq, corr_type=["RR"],
@@ -126,11 +130,11 @@ def width_of_beam(part: Partition) -> float:
     return float(np.sqrt(8.0 * np.log(2.0)) / (2.0 * np.pi * np.sqrt((u**2).mean())))
 
 
-def model_of(coverage: str, variant: str, mean: float, high: int) -> SkyModel:
+def model_of(data: biro.Observation, variant: str, mean: float, high: int) -> SkyModel:
     """The model that a field is drawn from and fitted with."""
     from biro.models.files.toml import from_toml
 
-    (part,) = observed(coverage).partitions
+    (part,) = data.partitions
     sigma = 1.0 / np.sqrt(part.vis.size)
     half = 0.5 * WIDTH.get(variant, 30.0) * width_of_beam(part) * 180.0 * 3600.0 / np.pi
     text = SKY.format(
@@ -140,14 +144,17 @@ def model_of(coverage: str, variant: str, mean: float, high: int) -> SkyModel:
     return from_toml(text + (GAINS if variant == "gains" else ""))
 
 
-def fitted(case: tuple[str, str, int], options: dict[str, Any], number: tuple[float, int]) -> dict[str, Any]:
+def fitted(
+    case: tuple[str, str, int], options: dict[str, Any], number: tuple[float, int], n_row: int | None
+) -> dict[str, Any]:
     """Draw a field, fit it, and compare: a line of the results."""
     import biro
     from biro.sbc.replicate import prior_draw, simulated
 
     (coverage, variant, seed), began = case, time.process_time()
     rng = np.random.default_rng([seed, VARIANTS.index(variant), COVERAGES.index(coverage)])
-    sky, data = model_of(coverage, variant, *number), observed(coverage)
+    data = observed(coverage, n_row)
+    sky = model_of(data, variant, *number)
     (population,) = sky.populations
     k = np.arange(population.number.high + 1)
     n = int(rng.choice(k, p=np.exp(population.number.log_pmf(k))))
@@ -266,6 +273,7 @@ def main() -> int:
     parser.add_argument("--coverage", nargs="+", choices=COVERAGES, default=list(COVERAGES))
     parser.add_argument("--mean", type=float, default=5.0, help="of the number of sources")
     parser.add_argument("--high", type=int, default=20, help="most sources")
+    parser.add_argument("--rows", type=int, help="so many of the rows of a coverage, chosen at random")
     parser.add_argument("--effective", type=int, default=200)
     parser.add_argument("--steps", type=int, default=3000, help="of the sampler, at most")
     parser.add_argument("--show", type=Path, nargs="+", help="files whose tables are printed; nothing is run")
@@ -276,7 +284,7 @@ def main() -> int:
     number = (args.mean, args.high)
     if args.quick:
         args.fields, args.variant, args.coverage, args.workers = 1, ["free"], ["VLBA"], 1
-        args.effective, args.steps, number = 20, 100, (1, 2)
+        args.effective, args.steps, args.rows, number = 20, 100, 100, (1, 2)
     if args.workers > 1:
         one_thread_each()
     options = {"n_walker": 8, "n_effective": args.effective, "max_steps": args.steps}
@@ -286,7 +294,7 @@ def main() -> int:
     ]
     path = output_path(args, "population_calibration", f"{machine_slug(machine('cpu'))}.jsonl")
     about = {"options": {key: str(value) for key, value in vars(args).items()}}
-    run, lines = partial(fitted, options=options, number=number), list[dict[str, Any]]()
+    run, lines = partial(fitted, options=options, number=number, n_row=args.rows), list[dict[str, Any]]()
 
     def kept() -> Any:
         for line in each_in_turn(run, cases, args.workers, args.time_limit):
