@@ -22,24 +22,28 @@ EDGES_OF_FLUX = (2.0, 3.0, 4.0, 6.0, 10.0, 100.0)
 """Noise of the image."""
 SURE, FOUND = 0.9, 0.5
 """Probabilities above which intervals of an entry are judged, and above which a source counts as found."""
-_HEAD = ("variant", "quantity", "of", "found", "expected", "sigma")
 
 
 def tables(lines: Sequence[dict[str, Any]]) -> str:
-    """Tables of all lines, by variant and mean number of sources."""
-    rows = list[Row]()
-    for variant, mean in dict.fromkeys((line["variant"], line["mean"]) for line in lines):
-        own = [line for line in lines if (line["variant"], line["mean"]) == (variant, mean)]
-        parts = (
-            *_runs(own),
-            *_number(own),
-            *_places(own),
-            *_intervals(own),
-            *_existence(own),
-            *_sources(own),
-        )
-        rows += [[f"{variant}, mean {mean:g}", *part] for part in parts]
-    return markdown_table(_HEAD, rows)
+    """One table of all lines: a row for each quantity, a column for each variant, and one for all."""
+    kinds = dict[str, list[dict[str, Any]]]()
+    for line in lines:
+        kinds.setdefault(f"{line['variant']}, mean {line['mean']:g}", []).append(line)
+    kinds["all"] = list(lines)
+    cells = dict[str, dict[str, str]]()
+    for kind, own in kinds.items():
+        for name, *row in (row for score in _SCORES for row in score(own)):
+            cells.setdefault(name, {})[kind] = _cell(*row)
+    header = ["found, of how many (expected; difference in sigma)", *kinds]
+    rows = [[name, *(of.get(kind, "-") for kind in kinds)] for name, of in cells.items()]
+    return markdown_table(header, rows)
+
+
+def _cell(n: str, found: str, expected: str, sigma: str) -> str:
+    if n == "0":
+        return "-"
+    judged = f" ({expected}; {sigma})" if sigma else ""
+    return f"{found} of {n}{judged}"
 
 
 def _runs(lines: Sequence[dict[str, Any]]) -> list[Row]:
@@ -50,8 +54,8 @@ def _runs(lines: Sequence[dict[str, Any]]) -> list[Row]:
     missed = sum(line["log_likelihood_of_truth"] > line["log_likelihood"][1] + 5.0 for line in lines)
     return [
         ["converged", str(len(lines)), str(converged), "", ""],
-        ["CPU seconds: median, most", str(len(lines)), times, "", ""],
-        ["ln L of the truth 5 above all draws", str(len(lines)), str(missed), "0", ""],
+        ["CPU seconds, median and largest", str(len(lines)), times, "", ""],
+        ["ln L of the truth 5 above all draws", str(len(lines)), str(missed), "", ""],
     ]
 
 
@@ -105,8 +109,8 @@ def _number(lines: Sequence[dict[str, Any]]) -> list[Row]:
 def _places(lines: Sequence[dict[str, Any]]) -> list[Row]:
     """Places of the truth among the draws: their mean, and the p-value of Kolmogorov and Smirnov."""
     rows = []
-    for key in lines[0]["pit"]:
-        rows += _uniform(key, [line["pit"][key] for line in lines])
+    for key in dict.fromkeys(key for line in lines for key in line["pit"]):
+        rows += _uniform(key, [line["pit"][key] for line in lines if key in line["pit"]])
     return rows
 
 
