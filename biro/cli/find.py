@@ -60,6 +60,17 @@ def find(
             ),
         ),
     ] = None,
+    posterior: Annotated[
+        bool,
+        typer.Option(
+            "--posterior",
+            help=(
+                "Write a model in which the number of sources is inferred ([[population]]), with priors that "
+                "have the scales of the sources found. `biro fit` then gives each source with the "
+                "probability that it exists."
+            ),
+        ),
+    ] = False,
     weighting: WeightingOption = "natural",
     robust: RobustOption = None,
     cell: CellOption = None,
@@ -95,7 +106,7 @@ def find(
         cell=cell,
         size=size,
     )
-    write_text(output, result.to_toml())
+    write_text(output, result.to_toml(population=posterior))
     if as_json:
         print_json(result.to_dict() | {"file": str(output)})
     else:

@@ -76,8 +76,8 @@ def fit_one_population(
 
     if refused["sampler"] not in (None, "tempering"):
         raise InputError(
-            f"--sampler {refused['sampler']} has a fixed number of sources; leave it out, or compare numbers: "
-            "--number 0:8"
+            f"--sampler {refused['sampler']} has a fixed number of sources; leave it out, or compare "
+            "numbers: --number 0:8"
         )
     refuse_options(refused, len(skies), has_ranks=has_ranks, what="a population", refused=REFUSED)
     parse_options("tempering", options, 1)

@@ -1,4 +1,4 @@
-"""`fit_population`: an observation and a model with a population, to the number of sources and a catalogue."""
+"""`fit_population`: the number of sources of a population and their catalogue, for an observation."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ def fit_population(
     """Infer how many sources of a population there are, with everything else of a model.
 
     Parallel tempering of states with any number of sources (`biro.populations`): sources appear and
-    disappear, split and merge, are exchanged, and drift along the gradient, at all temperatures from the prior
-    to the posterior.
+    disappear, split and merge, are exchanged, and drift along the gradient, at all temperatures from the
+    prior to the posterior.
 
     Parameters
     ----------
@@ -83,8 +83,8 @@ def fit_population(
     n_walker : int
         On each temperature.
     n_effective : int
-        Effective draws of the number of sources, of their flux, of ln L and for the evidence to stop at; may be
-        raised when a run is resumed.
+        Effective draws of the number of sources, of their flux, of ln L and for the evidence to stop at; may
+        be raised when a run is resumed.
     max_steps : int
         Steps at most; may be raised when a run is resumed.
     progress : bool
@@ -178,7 +178,8 @@ def _population_of(sky: SkyModel, gains: Gains) -> Population:
         )
     if gains == "solve":
         raise InputError(
-            'gains = "solve" has no evidence for a number of sources; give "marginalise", "closures" or "sample"'
+            'gains = "solve" has no evidence for a number of sources; give "marginalise", "closures" or '
+            '"sample"'
         )
     population: Population = sky.populations[0]
     for key in ("I", "east", "north"):

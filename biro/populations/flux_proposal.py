@@ -1,7 +1,7 @@
 """Draws of the flux of a source that is added to a state, near its density given all else.
 
-ln L is a parabola of one flux, as far as the rest of a state stays: three values tell it. Of L^beta it makes a
-normal distribution, which is cut off where the prior of the flux ends. A tenth of the draws are of the prior
+ln L is a parabola of one flux while the rest of a state stays: three values determine it. L^beta is then a
+normal distribution of the flux, which is cut off where the prior ends. A tenth of the draws are of the prior
 itself, so that no flux is out of reach where ln L is no parabola (where gains are integrated over).
 """
 
@@ -50,7 +50,7 @@ class FluxProposal(NamedTuple):
         z = (flux - self.mean) / self.sd
         normal = -0.5 * z**2 - _LOG_ROOT - np.log(self.sd) - self._log_mass
         normal = np.where((flux >= self.low) & (flux <= self.high), normal, -np.inf)
-        return np.logaddexp(np.log(_OF_PRIOR) + log_prior, np.log1p(-_OF_PRIOR) + normal)
+        return np.asarray(np.logaddexp(np.log(_OF_PRIOR) + log_prior, np.log1p(-_OF_PRIOR) + normal))
 
     @property
     def _ends(self) -> tuple[Array, Array, NDArray[np.bool_]]:

@@ -19,7 +19,7 @@ _BIRTHS, _EXCHANGES, _DRIFTS = 2, 1, 3
 _WIDTH = 0.7
 """Standard deviation of the distance of two parts of a split source, in beams."""
 _ACCEPTED = 0.57
-"""Acceptance that the step of the drift is tuned to (Roberts & Rosenthal 1998, J. R. Statist. Soc. B 60, 255)."""
+"""Acceptance that the drift is tuned to (Roberts & Rosenthal 1998, J. R. Statist. Soc. B 60, 255)."""
 _LEAST, _MOST = 1e-3, 1.5
 """Steps of the drift, in local scales."""
 
@@ -99,7 +99,7 @@ class PopulationMoves:
     def tuned(self, counts: Array) -> Array:
         """Steps of the drift nearer to the acceptance that is best, float64 (n_rung - 1,)."""
         accepted = counts[0] / np.maximum(counts[1], 1.0)
-        return np.clip(self._step * np.exp(accepted - _ACCEPTED), _LEAST, _MOST)
+        return np.asarray(np.clip(self._step * np.exp(accepted - _ACCEPTED), _LEAST, _MOST))
 
     def arrays(self) -> dict[str, Array]:
         """What the moves follow from, by name."""

@@ -1,7 +1,7 @@
 """Moves that change the number of sources: birth and death, split and merge (Green 1995, Biometrika 82, 711).
 
-States are tuples of sources in an order that means nothing. In births and deaths the factors of the order cancel:
-a new source may be at any of k + 1 places of it, and any of k + 1 sources may disappear.
+States are tuples of sources in an order that means nothing. In births and deaths the factors of the order
+cancel: a new source may be at any of k + 1 places of it, and any of k + 1 sources may disappear.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.models.components.population import log_share
 from biro.populations.flux_proposal import FluxProposals
 from biro.populations.likelihoods import PopulationLikelihood
 from biro.populations.places import PlaceTables
@@ -117,7 +118,7 @@ class BirthAndDeath:
         proposed = proposed + of_flux.log_density(values[:, space.flux], log_flux) + (log_prior - of_prior)
         counts = space.counts(base)
         more = counts + np.eye(len(space.kinds), dtype=np.int64)[kind]
-        log_kind = space.log_kinds(more) - space.log_kinds(counts) + np.log(len(space.kinds))
+        log_kind = log_share(more) - log_share(counts) + np.log(len(space.kinds))
         n_base = np.where(birth, number, number - 1)
         up = space.log_number[n_base + 1] - space.log_number[n_base] + log_kind + log_prior - proposed
         rows = base.copy()
@@ -131,10 +132,10 @@ class BirthAndDeath:
 class SplitAndMerge:
     """A point becomes two about its place, or a point and a near one become one of their flux.
 
-    The sum of fluxes and its centre stay. The difference d of the two places is normal with the standard
-    deviation `width` along the axes of the beam, and the part f of the first in the flux uniform; the Jacobian
-    of (place, F, d, f) -> two places and fluxes is F. Of the sources beside the first, the second of a merger is
-    chosen with probabilities that go with the density of their differences.
+    The sum of fluxes F and its centre stay. The difference d of the two places is normal with the standard
+    deviation `width` along the axes of the beam, and the part f of the first in the flux uniform; the
+    Jacobian of (place, F, d, f) -> two places and fluxes is F. A merger chooses the second of its two points
+    with a probability proportional to the density of its difference from the first.
 
     Parameters
     ----------
@@ -178,7 +179,7 @@ class SplitAndMerge:
         space = self._likelihood.space
         if "point" not in space.kinds:
             return np.zeros((len(rows), space.n_slot), bool)
-        return space.slots_of(rows)[..., 0] == space.kinds.index("point")
+        return np.asarray(space.slots_of(rows)[..., 0] == space.kinds.index("point"))
 
     def _places(self, slots: Array) -> Array:
         """Places in coordinates of the beam, float64 (..., 2)."""
@@ -193,7 +194,7 @@ class SplitAndMerge:
         slots[here, at, 1 + space.flux] = flux
 
     def _log_choice(self, rows: Array, first: Index, second: Index) -> tuple[Array, Array]:
-        """ln of the probability that a merger of `first` takes `second`, and of the density of their difference."""
+        """ln of the probability that `first` merges with `second`, and of the density of their difference."""
         here, slots, is_point = (
             np.arange(len(rows)),
             self._likelihood.space.slots_of(rows),

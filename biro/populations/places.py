@@ -66,12 +66,12 @@ class PlaceGrid:
         return np.where(inside, index[:, 0] * self.shape[1] + index[:, 1], -1)
 
     def histogram(self, places: Array) -> tuple[Index, Array]:
-        """Cells, and how many of these places (n, 2) they have; each is spread to the cells next to its own."""
+        """Cells, and how many of these places (n, 2) they have; each is spread to the cells around."""
         steps = np.array([(i, j) for i in (-1, 0, 1) for j in (-1, 0, 1)])
         parts = np.array([_SPREAD[i + 1] * _SPREAD[j + 1] for i, j in steps])
         cell = self.cells((places[:, None] + steps * self.width).reshape(-1, 2))
         found, index = np.unique(cell, return_inverse=True)
-        weight = np.bincount(index, np.tile(parts, len(places)), len(found))
+        weight: Array = np.bincount(index, np.tile(parts, len(places)), len(found)).astype(np.float64)
         return found[found >= 0], weight[found >= 0]
 
 
@@ -90,7 +90,7 @@ class Table(NamedTuple):
                 cells.append(cell)
                 weights.append(part * weight / weight.sum())
         found, index = np.unique(np.concatenate(cells), return_inverse=True)
-        return cls(found, np.bincount(index, np.concatenate(weights), len(found)))
+        return cls(found, np.bincount(index, np.concatenate(weights), len(found)).astype(np.float64))
 
 
 class PlaceTables:
@@ -158,4 +158,4 @@ class PlaceTables:
             known = (cell >= 0) & (self._key[at] == key)
             density = np.where(known, self._part[at], 0.0) / self._grid.width.prod()
         with np.errstate(divide="ignore"):
-            return np.logaddexp(np.log(part) + log_prior, np.log((1.0 - part) * density))
+            return np.asarray(np.logaddexp(np.log(part) + log_prior, np.log((1.0 - part) * density)))

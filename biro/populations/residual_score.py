@@ -26,8 +26,8 @@ _MOST_PLACES = 4096
 class ResidualScore:
     """Finds places at which a point would raise ln L, by the dirty image of natural weights.
 
-    At its peaks a point of flux I raises ln L by D I - I^2 / 2 times the information of a flux, at most by D^2
-    / 2, where D is the image of the residuals in Jy/beam. It is exact for thermal noise without a beam, and a
+    A point of flux I raises ln L by D I - I^2 / 2 times the information of a flux, at most by D^2 / 2 times
+    it, where D is the image of the residuals in Jy/beam. It is exact for thermal noise without a beam, and a
     suggestion otherwise.
 
     Parameters

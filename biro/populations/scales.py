@@ -22,8 +22,8 @@ class Scales(NamedTuple):
     information : float
         Minus the expected second derivative of ln L by its flux.
     whitening : float64 (2, 2)
-        Matrix B from places (east, north) to coordinates in which the beam is a circle of size 1: the expected
-        second derivatives by the place are -information I^2 B^T B.
+        Matrix B from places (east, north) to coordinates in which the beam is a circle of size 1: the
+        expected second derivatives by the place are -information I^2 B^T B.
     """
 
     information: float

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.models.components.population import log_share
 from biro.populations.flux_proposal import FluxProposals
 from biro.populations.likelihoods import PopulationLikelihood
 from biro.populations.number_moves import Walkers
@@ -91,7 +92,7 @@ class Exchange:
             log_ratio += sign * (log_prior - of.log_density(part[:, space.flux], log_flux))
         counts = space.counts(base)
         one = np.eye(len(space.kinds), dtype=np.int64)
-        log_ratio += space.log_kinds(counts + one[new_kind]) - space.log_kinds(counts + one[kind])
+        log_ratio += log_share(counts + one[new_kind]) - log_share(counts + one[kind])
         possible = np.flatnonzero(np.isfinite(log_ratio))
         if len(possible):
             which, log_ratio = which[possible], log_ratio[possible]

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
+from biro.models.components.population import log_share
 from biro.models.quantities.parameter import Parameter
 from biro.models.quantities.prior import Prior
 
@@ -99,12 +99,12 @@ class PopulationSpace:
         return rows[:, : self.n_shared]
 
     def slots_of(self, rows: Array) -> Array:
-        """Slots of rows, a view: float64 (n, n_slot, 1 + n_quantity), of which the first number is the kind."""
+        """Slots of rows, a view: float64 (n, n_slot, 1 + n_quantity); the first number is the kind."""
         return rows[:, self.n_shared :].reshape(len(rows), self.n_slot, 1 + self.n_quantity)
 
     def number(self, rows: Array) -> Index:
         """Sources of each row, int64 (n,)."""
-        return (self.slots_of(rows)[..., 0] != NO_SOURCE).sum(axis=1)
+        return np.asarray((self.slots_of(rows)[..., 0] != NO_SOURCE).sum(axis=1))
 
     def empty(self, n: int) -> Array:
         """Rows without sources, float64 (n, n_row); shared parameters are 0."""
@@ -164,20 +164,6 @@ class PopulationSpace:
             total += parameter.prior.log_density(shared[:, i])
         return total
 
-    def log_kinds(self, counts: Array) -> Array:
-        """ln of the prior probability of the kinds of a state's sources, in their order, float64 (...).
-
-        The proportions of the n_kind kinds have a flat prior and are integrated over: with n_t sources of kind
-        t of k in all it is prod_t n_t! (n_kind - 1)! / (k + n_kind - 1)!.
-
-        Parameters
-        ----------
-        counts : (..., n_kind)
-        """
-        n_kind = len(self.kinds)
-        of_kinds = special.gammaln(counts + 1.0).sum(axis=-1)
-        return np.asarray(of_kinds + special.gammaln(n_kind) - special.gammaln(counts.sum(axis=-1) + n_kind))
-
     def counts(self, rows: Array) -> Index:
         """Sources of each kind, int64 (n, n_kind)."""
         kind = self.slots_of(rows)[..., 0]
@@ -187,7 +173,7 @@ class PopulationSpace:
         """ln of the prior density of rows, of sources in their order, float64 (n,)."""
         slots = self.slots_of(rows)
         exists = slots[..., 0] != NO_SOURCE
-        total = self.log_number[exists.sum(axis=1)] + self.log_kinds(self.counts(rows))
+        total = self.log_number[exists.sum(axis=1)] + log_share(self.counts(rows))
         total = total + self.log_density_of_shared(self.shared_of(rows))
         of_source = np.zeros(exists.shape)
         of_source[exists] = self.log_density(slots[..., 1:][exists], slots[..., 0][exists].astype(np.int64))

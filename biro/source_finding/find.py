@@ -36,7 +36,7 @@ from biro.source_finding.fitting.source_fit import Stopped
 from biro.source_finding.found_sources import FoundSources
 from biro.source_finding.outliers import count
 from biro.source_finding.phase_coherence import phase_coherence
-from biro.source_finding.proposed_model import limits_of, propose
+from biro.source_finding.proposed_model import limits_of, propose, propose_population
 from biro.source_finding.search import Search
 
 log = logging.getLogger(__name__)
@@ -275,6 +275,7 @@ def _result(search: Search, beam: SkyModel | None, reason: str) -> FoundSources:
         tuple(lines_of(search.data.smearing, observation.labels)),
         search.explained.gain_error,
         search.explained.noise,
+        population=propose_population(sources, search.beam_size),
         gain_evidence=search.explained.evidence,
         antennas={observation.antenna_names[i]: errors for i, errors in search.antenna_errors.items()},
         n_outlier=count(search.left_out),

@@ -26,7 +26,7 @@ from biro.source_finding.fitting.component import Component, Kind, n_param
 
 if TYPE_CHECKING:
     from biro.imaging.dirty_image import DirtyImage
-    from biro.models import SkyModel
+    from biro.models import Population, SkyModel
 
 Array = NDArray[np.float64]
 SIGNIFICANT = 10.0
@@ -125,6 +125,8 @@ class FoundSources(Tabular):
         "RR and LL", or whatever hands Stokes I was averaged of; "" where it is stored as such.
     misfit : tuple of str
         What is wrong with weights or model.
+    population : Population or None
+        Priors with the scales of what was found, of sources in any number.
     gain_evidence : float
         2 ln of the likelihood ratio for gains with errors against gains without.
     n_outlier : int
@@ -158,6 +160,7 @@ class FoundSources(Tabular):
     is_bound: bool = False
     hands: str = ""
     misfit: tuple[str, ...] = ()
+    population: Population | None = None
     gain_evidence: float = 0.0
     n_outlier: int = 0
     outliers: str = ""
@@ -268,10 +271,17 @@ class FoundSources(Tabular):
             f"The errors of the sources above allow for them{remedy}"
         )
 
-    def to_toml(self) -> str:
-        """The model file, with the fitted sources as comments."""
+    def with_population(self) -> SkyModel:
+        """`sky` with a population in place of its sources, for `biro.fit_population`: their number is inferred.
+
+        Its priors have the scales of what was found (`biro.source_finding.proposed_model`).
+        """
+        return replace(self.sky, sources=(), constraints=(), populations=(self.population,))
+
+    def to_toml(self, *, population: bool = False) -> str:
+        """The model file, with the fitted sources as comments; that of `with_population` if asked for."""
         head = [f"# {line}" for line in str(self).splitlines()]
-        return "\n".join([*head, "", self.sky.to_toml()])
+        return "\n".join([*head, "", (self.with_population() if population else self.sky).to_toml()])
 
     def to_dict(self) -> dict[str, object]:
         """Figures for JSON: angles in rad, fluxes in Jy."""

@@ -9,7 +9,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.display.formatting import ANGLES, FLUXES, Unit, unit_for
-from biro.models import Fixed, GaussianSource, Normal, Order, PointSource, SkyModel, Uniform
+from biro.models import (
+    Fixed,
+    GaussianSource,
+    HalfNormal,
+    Normal,
+    NumberPrior,
+    Order,
+    PointSource,
+    Population,
+    PowerLaw,
+    SkyModel,
+    Uniform,
+)
 from biro.source_finding.exchanges import KEYS, PriorLimits, keep_apart
 from biro.source_finding.fitting.component import MIN_RATIO
 from biro.source_finding.found_sources import FoundSource
@@ -66,6 +78,47 @@ def propose(
         ref_freq=Fixed(ref_freq, "Hz") if spectral else None,
         constraints=constraints,
     )
+
+
+def propose_population(sources: Sequence[FoundSource], beam_size: float) -> Population:
+    """A population with the scales of sources that were found, so that their number is inferred with them.
+
+    Places are anywhere in the field of the image. The number has a Poisson prior with the number that was found
+    for its mean. Fluxes are a power law (index 1.5) from twice the smallest error of a flux, which is about
+    the noise of the image, to three times the brightest source; sizes are half-normal with the larger of
+    the beam and the largest source.
+
+    Parameters
+    ----------
+    sources : sequence of FoundSource
+        One at least.
+    beam_size : float, rad
+        FWHM of the beam.
+    """
+    n = len(sources)
+    flux = unit_for((source.flux for source in sources), FLUXES)
+    low = 2.0 * min(source.flux_err for source in sources) / flux.size
+    high = 3.0 * max(source.flux for source in sources) / flux.size
+    size = max(beam_size, *(source.emaj for source in sources))
+    angle = unit_for([size], ANGLES)
+    given: Quantities = {"emaj": HalfNormal(_figures(size / angle.size), angle.name)}
+    if any(source.kind == "ellipse" for source in sources):
+        given |= {"ratio": Uniform(0.0, 1.0), "pa": Uniform(0.0, 180.0, "deg")}
+    else:
+        given = {"fwhm": given["emaj"]}
+    return Population(
+        "s",
+        types=["point", "gaussian"],
+        number=NumberPrior("poisson", mean=float(n), high=2 * n + 10),
+        I=PowerLaw(1.5, _figures(min(low, 0.1 * high)), _figures(high), flux.name),
+        place="field",
+        **given,
+    )
+
+
+def _figures(value: float) -> float:
+    """A number with three figures."""
+    return float(f"{value:.3g}")
 
 
 def limits_of(sources: Sequence[FoundSource], beam_size: float) -> PriorLimits:

@@ -29,6 +29,24 @@ TYPES: dict[str, type[Source]] = {"point": PointSource, "gaussian": GaussianSour
 """Types that the sources of a population may have."""
 
 
+def log_share(counts: ArrayLike) -> Array:
+    """ln P of a sequence of types, whose shares are integrated over: float64 (...).
+
+    Of k sources of m types, n_j of the j-th, with shares of density Dirichlet(1, ..., 1), the probability of
+    one sequence is the integral of the product of p_j^n_j, (m - 1)! prod_j n_j! / (k + m - 1)!. Summed over
+    sequences, all counts (n_1, ..., n_m) of k sources have the same probability.
+
+    Parameters
+    ----------
+    counts : int (..., n_type)
+        n_j of each type of `Population.types`.
+    """
+    n = np.asarray(counts, dtype=np.float64)
+    m = n.shape[-1]
+    log_products = special.gammaln(n + 1.0).sum(axis=-1)
+    return np.asarray(special.gammaln(m) + log_products - special.gammaln(n.sum(axis=-1) + m))
+
+
 @strict
 class NumberPrior:
     """Prior of a number of sources k, normalised over low <= k <= high.
@@ -314,20 +332,3 @@ class Population:
         if self.place != FIELD:
             return self
         return dataclasses.replace(self, place=None, east=east, north=north)
-
-    def log_share(self, counts: ArrayLike) -> Array:
-        """ln P of a sequence of types, whose shares are integrated over: float64 (...).
-
-        Of k sources of m types, n_j of the j-th, with shares of density Dirichlet(1, ..., 1), the probability
-        of one sequence is the integral of the product of p_j^n_j, (m - 1)! prod_j n_j! / (k + m - 1)!. Summed
-        over sequences, all counts (n_1, ..., n_m) of k sources have the same probability.
-
-        Parameters
-        ----------
-        counts : int (..., n_type)
-            n_j, in the order of `types`.
-        """
-        n = np.asarray(counts, dtype=np.float64)
-        m = len(self.types)
-        log_products = special.gammaln(n + 1.0).sum(axis=-1)
-        return np.asarray(special.gammaln(m) + log_products - special.gammaln(n.sum(axis=-1) + m))

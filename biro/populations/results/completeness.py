@@ -80,7 +80,8 @@ class Shares:
     @property
     def share(self) -> Array:
         """found / n, float64 (n_bin,); NaN for an empty bin."""
-        return np.divide(self.found, self.n, out=np.full(len(self.n), np.nan), where=self.n > 0)
+        nothing = np.full(len(self.n), np.nan)
+        return np.asarray(np.divide(self.found, self.n, out=nothing, where=self.n > 0))
 
     @property
     def low(self) -> Array:

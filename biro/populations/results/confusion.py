@@ -17,8 +17,8 @@ from biro.populations.results.moves import Assignment
 from biro.populations.results.uncertainty import Estimate, estimate
 
 Array = NDArray[np.float64]
-EXCHANGED = 0.01
-"""Probability of exchanged labels from which on two entries are confused."""
+NOTABLE = 0.01
+"""Probability of exchanged labels, or of one source in place of two, that is worth a word."""
 RARELY = 0.2
 """Alternatives exist together in less than this part of the draws that would be expected by chance, ..."""
 EXPECTED = 10.0
@@ -62,9 +62,9 @@ class Confusion:
         head = "CONFUSED" if self.kind == "blend" else "ALTERNATIVES"
         shares = [self._share(k) for k in range(len(self.number) - 1, -1, -1) if self.number[k] > 0.0]
         lines = [f"{head}: {names}, {plain(self.separation)} beams apart. Draws have {', '.join(shares)}"]
-        if self.merged > 0.0:
+        if self.merged >= NOTABLE:
             lines.append(f"One source stands in place of two in {percent(self.merged)}")
-        if self.exchanged >= EXCHANGED:
+        if self.exchanged >= NOTABLE:
             lines.append(f"Which is which is uncertain in {percent(self.exchanged)}")
         return ". ".join(lines)
 
@@ -115,7 +115,7 @@ def find_confusion(
     p, close = np.diag(pairs.both), pairs.apart < 1.0
     one = p[:, None] + p[None] - 2.0 * pairs.both
     by_chance = p[:, None] * p[None]
-    blend = close & ((one > least) | (pairs.exchanged > EXCHANGED))
+    blend = close & ((one > least) | (pairs.exchanged > NOTABLE))
     rare = ~close & (pairs.both < RARELY * by_chance) & (by_chance * n_effective > EXPECTED)
     made = []
     kinds: tuple[tuple[Literal["blend", "alternatives"], NDArray[np.bool_]], ...]
@@ -139,7 +139,7 @@ def find_confusion(
 
 @dataclass(frozen=True, eq=False)
 class _Pairs:
-    """Of each pair of entries, float64 (n, n): probability of both, distance in beams, of exchanged labels."""
+    """Of each pair of entries, float64 (n, n): P of both, distance in beams, P of exchanged labels."""
 
     both: Array
     apart: Array
@@ -159,7 +159,7 @@ class _Pairs:
 
 @dataclass(frozen=True, eq=False)
 class _Fluxes:
-    """Fluxes of a group of entries in each draw, float64 (n_draw, n_entry), Jy; NaN where one does not exist."""
+    """Fluxes of a group of entries in each draw, float64 (n_draw, n_entry), Jy; NaN for one that is not."""
 
     flux: Array
 
@@ -173,7 +173,7 @@ class _Fluxes:
 
     @property
     def number(self) -> NDArray[np.int64]:
-        return np.isfinite(self.flux).sum(axis=1)
+        return np.asarray(np.isfinite(self.flux).sum(axis=1), np.int64)
 
     @property
     def total(self) -> Array:

@@ -32,9 +32,10 @@ class SourceCounts(Tabular):
     edges : float64 (n_bin + 1,), Jy
         Of the bins; empty where no draw has a source with a flux above 0.
     number, number_low, number_high : float64 (n_bin,)
-        Sources brighter than the lower edge: mean over the draws, and a band that holds 68 % of them or more.
-    per_flux, per_flux_low, per_flux_high : float64 (n_bin,), 1/Jy
-        Sources in the bin over its width.
+        Sources brighter than the lower edge: mean over the draws, and whole numbers that hold 68 % of the
+        draws or more, and the mean. NaN where draws are too few.
+    per_flux, per_flux_sd : float64 (n_bin,), 1/Jy
+        Sources in the bin over its width: mean and standard deviation over the draws.
     n_not_positive : float
         Mean number of sources in a draw with a flux of 0 or below, which are in no bin.
     n_outside : float
@@ -46,8 +47,7 @@ class SourceCounts(Tabular):
     number_low: Array
     number_high: Array
     per_flux: Array
-    per_flux_low: Array
-    per_flux_high: Array
+    per_flux_sd: Array
     n_not_positive: float
     n_outside: float
 
@@ -64,31 +64,27 @@ class SourceCounts(Tabular):
             "n_above_low_68": self.number_low,
             "n_above_high_68": self.number_high,
             "per_jy": self.per_flux,
-            "per_jy_low_68": self.per_flux_low,
-            "per_jy_high_68": self.per_flux_high,
+            "per_jy_sd": self.per_flux_sd,
         }
 
     def cells(self) -> list[list[str]]:
         """Header and rows as text."""
         unit = unit_for(self.edges[:1], FLUXES)
-        head = [f"S, {unit.name}", "", "N(> S)", "68 %", f"dN/dS, 1/{unit.name}", "68 %"]
         rows = []
         for i in range(len(self.number)):
-            width = unit.size
-            below, above = self.number_low[i], self.number_high[i]
-            slopes = (self.per_flux[i], self.per_flux_low[i], self.per_flux_high[i])
-            slope, low, high = (f"{each * width:.3g}" for each in slopes)
-            known = math.isfinite(below)
+            low, high = self.number_low[i], self.number_high[i]
+            slope, sd = self.per_flux[i] * unit.size, self.per_flux_sd[i] * unit.size
             rows.append(
                 [
                     f"{unit.text(self.edges[i])} to {unit.text(self.edges[i + 1])}",
                     "",
                     f"{self.number[i]:.3g}",
-                    f"{below:.0f} to {above:.0f}" if known else "?",
-                    slope,
-                    f"{low} to {high}" if known else "?",
+                    f"{low:.0f} to {high:.0f}" if math.isfinite(low) else "?",
+                    f"{slope:.3g}",
+                    f"{sd:.2g}" if math.isfinite(sd) else "?",
                 ]
             )
+        head = [f"S, {unit.name}", "", "N(> S)", "68 %", f"dN/dS, 1/{unit.name}", "sd"]
         return [head, *rows]
 
     def notes(self) -> list[str]:
@@ -149,9 +145,11 @@ def source_counts(
     if edges is not None and not ascend:
         raise InputError(f"edges: fluxes above 0 that ascend, two at least, got {bins.tolist()}")
     n_bin = max(len(bins) - 1, 0)
+    per_draw = 1.0 / draws.n_draw
+    n_not_positive = per_draw * int(np.count_nonzero(~positive))
     if not n_bin:
         nothing = np.zeros(0)
-        return SourceCounts(*[nothing] * 7, float(np.count_nonzero(~positive) / draws.n_draw), 0.0)
+        return SourceCounts(bins, nothing, nothing, nothing, nothing, nothing, n_not_positive, 0.0)
     place = np.searchsorted(bins, flux, side="right") - 1
     place[flux == bins[-1]] = n_bin - 1
     inside = positive & (place >= 0) & (place < n_bin)
@@ -159,14 +157,19 @@ def source_counts(
     in_bin = counts.reshape(draws.n_draw, n_bin)
     brighter = np.bincount(draws.draw[positive & (place >= n_bin)], minlength=draws.n_draw)
     above = in_bin[:, ::-1].cumsum(axis=1)[:, ::-1] + brighter[:, None]
-    width = np.diff(bins)
-    number, low, high = _mean_and_band(above, n_effective)
+    number, width = above.mean(axis=0), np.diff(bins)
+    low = np.minimum(np.quantile(above, 1.0 - SIGMA, axis=0, method="inverted_cdf"), np.floor(number))
+    high = np.maximum(np.quantile(above, SIGMA, axis=0, method="inverted_cdf"), np.ceil(number))
+    known = 1.0 if has_interval(n_effective) else math.nan
     return SourceCounts(
-        bins,
-        *(number, low, high),
-        *(each / width for each in _mean_and_band(in_bin, n_effective)),
-        n_not_positive=float(np.count_nonzero(~positive) / draws.n_draw),
-        n_outside=float(np.count_nonzero(positive & ~inside) / draws.n_draw),
+        edges=bins,
+        number=number,
+        number_low=known * low,
+        number_high=known * high,
+        per_flux=in_bin.mean(axis=0) / width,
+        per_flux_sd=known * in_bin.std(axis=0) / width,
+        n_not_positive=n_not_positive,
+        n_outside=per_draw * int(np.count_nonzero(positive & ~inside)),
     )
 
 
@@ -179,12 +182,3 @@ def _default_edges(flux: Array) -> Array:
     edges = np.geomspace(low, high, n + 1) if high > low else np.array([0.9 * low, 1.1 * low])
     edges[0], edges[-1] = min(edges[0], low), max(edges[-1], high)
     return edges
-
-
-def _mean_and_band(counts: NDArray[np.int64], n_effective: float) -> tuple[Array, Array, Array]:
-    """Mean over draws (n_draw, n_bin), and whole numbers that hold 68 % of them or more."""
-    low = np.quantile(counts, 1.0 - SIGMA, axis=0, method="inverted_cdf").astype(np.float64)
-    high = np.quantile(counts, SIGMA, axis=0, method="inverted_cdf").astype(np.float64)
-    if not has_interval(n_effective):
-        low, high = np.full_like(low, np.nan), np.full_like(high, np.nan)
-    return counts.mean(axis=0), low, high

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
@@ -15,7 +18,7 @@ from biro.display.style import COLOUR, COLUMN, TRUTH, WIDTH, drawing_on, figure_
 from biro.errors import InputError
 from biro.imaging.pictures import angle_unit, draw_beam
 from biro.imaging.psf import RestoringBeam
-from biro.populations.results.catalogue import Catalogue
+from biro.populations.results.catalogue import Catalogue, Entry
 from biro.populations.results.completeness import Completeness, Shares
 from biro.populations.results.counts import SourceCounts
 from biro.populations.results.draws import SourceDraws
@@ -128,7 +131,9 @@ def _draw_dots(ax: Axes, places: Array, flux: Array, n_draw: int) -> None:
     shown = flux / unit.size
     norm = LogNorm(shown.min(), shown.max()) if shown.min() > 0.0 and np.ptp(shown) > 0.0 else None
     alpha = float(np.clip(30.0 / n_draw, 0.08, 0.8))
-    dots = ax.scatter(*places.T, c=shown, s=4.0, norm=norm, cmap="viridis", alpha=alpha, lw=0, zorder=2)
+    dots = ax.scatter(
+        places[:, 0], places[:, 1], c=shown, s=4.0, norm=norm, cmap="viridis", alpha=alpha, lw=0, zorder=2
+    )
     bar = figure_of(ax).colorbar(dots, ax=ax, shrink=0.8, pad=0.02)
     bar.set_label(f"flux density [{unit.name}]")
     bar.solids.set_alpha(1.0)  # type: ignore[union-attr]  # always there for a scatter
@@ -150,16 +155,27 @@ def _draw_entries(ax: Axes, catalogue: Catalogue, beam: RestoringBeam, scale: fl
             ax.annotate(
                 f"{entry.name}  {entry.probability:.2f}",
                 (east, north),
-                xytext=(0.0, 7.0),
+                xytext=(7.0 * side, 0.0) if (side := _free_side(entry, ranked, beam)) else (0.0, 8.0),
                 textcoords="offset points",
-                ha="center",
+                ha={-1: "right", 0: "center", 1: "left"}[side],
+                va="center" if side else "baseline",
                 fontsize=6.5,
                 zorder=4,
             )
 
 
+def _free_side(entry: Entry, entries: Sequence[Entry], beam: RestoringBeam) -> int:
+    """Where a label finds room: 0 above, or -1 and 1 for left and right if a neighbour is close."""
+    here = entry.east.median, entry.north.median
+    others = [(each.east.median, each.north.median) for each in entries if each is not entry]
+    nearest = min(others, key=lambda place: math.dist(here, place), default=None)
+    if nearest is None or math.dist(here, nearest) > 3.0 * beam.major:
+        return 0
+    return 1 if nearest[0] > here[0] else -1  # east is to the left
+
+
 def draw_counts(counts: SourceCounts) -> Figure:
-    """Integral and differential source counts, with the bands that hold 68 % of the draws.
+    """Integral source counts with the band that holds 68 % of the draws, and differential ones with their sd.
 
     Raises
     ------
@@ -180,15 +196,15 @@ def draw_counts(counts: SourceCounts) -> Figure:
         left.legend()
         middle = np.sqrt(edges[:-1] * edges[1:])
         has = counts.per_flux > 0.0
-        slopes = [np.nan_to_num(each) for each in (counts.per_flux_low, counts.per_flux_high)]
-        low, high = (np.append(each, each[-1]) for each in slopes)
-        right.fill_between(edges, low, high, step="post", color=_BAND, lw=0)
-        right.plot(middle[has], counts.per_flux[has], "o", color=COLOUR)
+        sd = np.nan_to_num(counts.per_flux_sd[has])
+        slope = counts.per_flux[has]
+        below = np.minimum(sd, 0.999 * slope)  # an axis of logarithms has no 0
+        right.errorbar(middle[has], slope, [below, sd], fmt="o", color=COLOUR, lw=0.9)
         right.set_xlabel("flux density S [Jy]")
         right.set_ylabel("dN/dS [1/Jy]")
         if has.any():
             right.set_yscale("log")
-            right.set_ylim(0.3 * float(counts.per_flux[has].min()), None)
+            right.set_ylim(0.3 * float(slope.min()), None)
         for ax in (left, right):
             ax.set_xscale("log")
         return figure

@@ -72,8 +72,8 @@ def estimate(values: Array, n_effective: float, period: float | None = None) -> 
     """Mean, median and 68 % interval of draws of one quantity.
 
     The i-th of n ascending draws is the quantile i / (n + 1), so that the next draw lies in the interval with
-    a probability of 68 % however small n is. Fewer than 5.3 independent draws hold no such interval, and both
-    ends are NaN.
+    a probability of 68 % however small n is: exactly for a uniform distribution, and for a normal one with
+    up to 3 % more. Fewer than 5.3 independent draws hold no such interval, and both ends are NaN.
 
     Parameters
     ----------

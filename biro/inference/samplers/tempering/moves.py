@@ -104,7 +104,7 @@ class CubeMoves:
 
     def tuned(self, counts: Array) -> Array:
         """Part of the moves that are to be draws of the mixture, from the part of these that is accepted."""
-        return np.clip(counts[0] / np.maximum(counts[1], 1.0), _LEAST_SHARE, _MOST_SHARE)
+        return np.asarray(np.clip(counts[0] / np.maximum(counts[1], 1.0), _LEAST_SHARE, _MOST_SHARE))
 
     def propose(self, rng: np.random.Generator, unit: Array) -> Proposal:
         """A point for each walker on each rung, from where they are, (n_rung - 1, n_walker, n_param)."""
