@@ -39,6 +39,8 @@ class Constant:
             Quantity("emaj", "arcsec", LogUniform(0.2, 6), None),
             Quantity("ratio", "", Uniform(0.2, 1), None),
             Quantity("pa", "deg", Uniform(0, 180), 180.0),
+            # Its density is far from 1: a move that leaves it out changes the number of sources.
+            Quantity("spectral_index", "", Normal(-0.7, 0.03), None),
         ]
         shared = [Parameter("noise.factor", "", Normal(2, 0.3), None, "")]
         self.space = PopulationSpace(number.log_pmf(np.arange(number.high + 1)), KINDS, quantities, shared)
