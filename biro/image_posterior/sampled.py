@@ -167,7 +167,9 @@ def _settings(problem: ImageProblem) -> Settings:
 
     names = ("method", "n_samples", "n_iterations", "n_pairs", "n_steps", "elbo")
     check_names(problem.options, names, "fit_image")
-    return Settings(seed=problem.seed, **problem.options)
+    # Which method is the default depends on the data: what one alone refuses is checked when it is known.
+    given = {"method": "hmc", **problem.options}
+    return Settings(seed=problem.seed, **given)
 
 
 def _first_image(problem: ImageProblem) -> FittedImage:

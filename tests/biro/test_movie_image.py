@@ -561,7 +561,11 @@ class TestResult:
         np.testing.assert_allclose(table["flux_jy"], image.movie.flux.flux, rtol=1e-8)
         with Image.open(tmp_path / "run" / "movie.gif") as animation:
             assert animation.n_frames == 3
-        assert (tmp_path / "run" / "movie.png").exists()
+        pictures = [tmp_path / "run" / name for name in ("movie.png", "light_curve.png", "movie.gif")]
+        for path in pictures:
+            path.unlink()
+        assert CliRunner().invoke(app, ["plot", str(tmp_path / "run")]).exit_code == 0
+        assert all(path.stat().st_size > 1000 for path in pictures)
         again = read_result(tmp_path / "run")
         np.testing.assert_array_equal(again.movie.samples, image.movie.samples)
         assert str(again) == str(image)

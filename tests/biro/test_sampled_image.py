@@ -543,3 +543,55 @@ def test_a_missing_package_is_named_with_the_extra(monkeypatch: pytest.MonkeyPat
         InputError, match=r'need jaxbind, not installed here: pip install "biro-rime\[images\]"'
     ):
         jax_room.require_packages()
+
+
+class TestRemarks:
+    """What the result states of errors, by prior, method and number of samples."""
+
+    @staticmethod
+    def of(prior: str, method: str, n_samples: int, *, converged: bool = True) -> list[str]:
+        from biro.image_posterior.sampled_result import _remarks
+        from biro.image_posterior.sampling.variational import Draws
+
+        sky: Any = SimpleNamespace(gains=())
+        problem: Any = SimpleNamespace(prior=ImagePrior("x", prior=prior), options={}, sky=sky)
+        draws = Draws(np.zeros(3), np.zeros((n_samples, 3)), converged=converged)
+        return [line.split(":")[0] for line in _remarks(problem, draws, method)]
+
+    def test_pixels_have_a_line_about_their_errors(self) -> None:
+        assert self.of("pixels", "geovi", 16) == self.of("pixels", "mgvi", 16) == ["ERRORS TOO SMALL"]
+        assert self.of("pixels", "map", 0) == []
+        assert self.of("correlated-field", "geovi", 16) == ["APPROXIMATE ERRORS"]
+
+    @pytest.mark.parametrize(("n_samples", "error"), [(2, 71), (4, 50), (6, 41), (8, None)])
+    def test_few_samples_are_named_with_the_error_of_errors(self, n_samples: int, error: int | None) -> None:
+        """The sd of n/2 normal draws about a known mean has the relative error 1/sqrt(n)."""
+        from biro.image_posterior.sampled_result import _few_samples
+
+        found = _few_samples(n_samples, n_samples / 2)
+        assert bool(found) == (error is not None) == ("FEW SAMPLES" in self.of("pixels", "geovi", n_samples))
+        if error is not None:
+            assert f"errors from {n_samples} samples are themselves uncertain by {error} %" in found[0]
+
+    def test_a_map_that_moves_has_no_errors_that_are_too_small(self) -> None:
+        from biro.image_posterior import sampled_result
+
+        assert self.of("correlated-field", "map", 0, converged=False) == ["NOT CONVERGED"]
+        assert "error" not in sampled_result._MAP_MOVES
+        assert "errors may be too small" in sampled_result._NOT_CONVERGED
+
+
+def test_an_odd_number_of_samples_is_refused_for_pairs_alone() -> None:
+    """Chains are the default of small images, so that the method decides when it is known."""
+    from biro.image_posterior.sampled import _settings
+
+    def settings(**options: Any) -> Any:
+        return _settings(SimpleNamespace(options=options, seed=3))
+
+    assert settings(n_samples=5).n_samples == settings(n_samples=5, method="hmc").n_samples == 5
+    for refused in (
+        lambda: settings(n_samples=5, method="geovi"),
+        lambda: replace(settings(n_samples=5), method="mgvi"),
+    ):
+        with pytest.raises(InputError, match="variational samples are pairs; give an even number, found 5"):
+            refused()
