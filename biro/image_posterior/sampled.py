@@ -33,7 +33,7 @@ from biro.models.quantities.prior import Normal
 if TYPE_CHECKING:
     from biro.image_posterior.sampled_model import AnyModel
     from biro.image_posterior.sampling.compact import CompactModel
-    from biro.image_posterior.sampling.variational import Draws, Method, Settings
+    from biro.image_posterior.sampling.draws import Draws, Method, Settings
 
 log = logging.getLogger(__name__)
 
@@ -163,7 +163,7 @@ def _for_fast_map(problem: ImageProblem) -> ImageProblem:
 
 
 def _settings(problem: ImageProblem) -> Settings:
-    from biro.image_posterior.sampling.variational import Settings
+    from biro.image_posterior.sampling.draws import Settings
 
     names = ("method", "n_samples", "n_iterations", "n_pairs", "n_steps", "elbo")
     check_names(problem.options, names, "fit_image")

@@ -19,7 +19,7 @@ from biro.models import Gain
 if TYPE_CHECKING:
     from biro.image_posterior.sampled_model import AnyModel
     from biro.image_posterior.sampling.chains import ChainDraws
-    from biro.image_posterior.sampling.variational import Draws
+    from biro.image_posterior.sampling.draws import Draws
 
 Array = NDArray[np.float64]
 _NOT_CONVERGED = (
@@ -232,7 +232,7 @@ def _remarks(
     problem: ImageProblem, draws: Draws, method: str, *, has_leakages: bool = False
 ) -> tuple[str, ...]:
     """What a user must know of the errors of the samples."""
-    from biro.image_posterior.sampling.variational import Settings
+    from biro.image_posterior.sampling.draws import Settings
 
     has_spectrum, n_samples = problem.prior.prior != "pixels", len(draws.samples)
     n_pairs = problem.options.get("n_pairs", Settings.n_pairs)

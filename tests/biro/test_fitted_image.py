@@ -21,7 +21,8 @@ from biro.image_posterior.field import ImageField, choose_field
 from biro.image_posterior.make_problem import noise_of, one_hand
 from biro.image_posterior.maps.regularisers import Regulariser, make_regulariser
 from biro.image_posterior.maps.smooth import FluxPrior, smooth_map
-from biro.image_posterior.operator import ImageOperator, source_outside, with_data
+from biro.image_posterior.misfit import source_outside
+from biro.image_posterior.operator import ImageOperator, with_data
 from biro.image_posterior.results.region import parse_region
 from biro.image_posterior.results.result import ImagePosterior, read_result
 from biro.image_posterior.sampled_model import flux_of

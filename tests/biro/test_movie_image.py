@@ -16,8 +16,9 @@ import biro
 from biro.cli.app import app
 from biro.errors import InputError
 from biro.image_posterior.field import ImageField
-from biro.image_posterior.frames import FramesOperator, change_remark, choose_frames
+from biro.image_posterior.frames import FramesOperator, choose_frames
 from biro.image_posterior.make_problem import image_problem
+from biro.image_posterior.misfit import change_remark
 from biro.image_posterior.operator import ImageOperator, with_data
 from biro.image_posterior.results.result import ImagePosterior, read_result
 from biro.models import AiryBeam, GaussianSource, ImageModel, ImagePrior, ModelError, PointSource, SkyModel
@@ -311,8 +312,9 @@ class LinearPrior:
 
 
 def test_samples_of_a_linear_prior_are_those_of_a_wiener_filter(observation: biro.Observation) -> None:
+    from biro.image_posterior.sampling.draws import Settings
     from biro.image_posterior.sampling.models.visibility_model import VisibilityModel
-    from biro.image_posterior.sampling.variational import Settings, sample
+    from biro.image_posterior.sampling.variational import sample
 
     rng, n, (part,) = np.random.default_rng(6), 8, observation.partitions
     # The middle frame has no data, and follows from the others.

@@ -353,7 +353,7 @@ def test_a_polarised_image_with_a_spectrum_becomes_a_result_and_files(
 ) -> None:
     from biro.image_posterior import sampled
     from biro.image_posterior.results.result import read_result
-    from biro.image_posterior.sampling.variational import Draws
+    from biro.image_posterior.sampling.draws import Draws
 
     rng, made = np.random.default_rng(5), {}
 
@@ -411,7 +411,7 @@ def test_a_polarised_image_with_a_spectrum_becomes_a_result_and_files(
 )
 def test_leakages_count_where_geovi_has_converged(method: str, converged: bool, is_marked: bool) -> None:
     from biro.image_posterior.sampled_result import _remarks
-    from biro.image_posterior.sampling.variational import Draws
+    from biro.image_posterior.sampling.draws import Draws
 
     prior = SimpleNamespace(prior="correlated-field", is_polarised=True)
     problem: Any = SimpleNamespace(prior=prior, sky=SimpleNamespace(gains=()), options={})

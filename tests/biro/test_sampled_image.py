@@ -96,8 +96,9 @@ class LinearPrior:
 @pytest.fixture(scope="module")
 def wiener(operator: ImageOperator) -> SimpleNamespace:
     """Data of a sky of the linear prior, the exact posterior, and samples of it."""
+    from biro.image_posterior.sampling.draws import Settings
     from biro.image_posterior.sampling.models.visibility_model import VisibilityModel
-    from biro.image_posterior.sampling.variational import Settings, sample
+    from biro.image_posterior.sampling.variational import sample
 
     rng, prior, matrix = np.random.default_rng(5), LinearPrior(), explicit(operator)
     truth = prior.image(rng.normal(size=N * N))
@@ -232,7 +233,7 @@ class TestChains:
         self, wiener: SimpleNamespace, model: Any, tmp_path: Path
     ) -> None:
         from biro.image_posterior.sampling.chains import ChainRun, sample_chains
-        from biro.image_posterior.sampling.variational import Settings
+        from biro.image_posterior.sampling.draws import Settings
 
         settings, lines = Settings(method="hmc", n_samples=640, n_steps=400, seed=2), list[str]()
         draws = sample_chains(model, wiener.start, settings, tell=lines.append)
@@ -265,8 +266,8 @@ class TestChains:
         import nifty.re as jft
 
         from biro.image_posterior.sampling.chains import sample_chains
+        from biro.image_posterior.sampling.draws import Settings
         from biro.image_posterior.sampling.sky_priors import CorrelatedField
-        from biro.image_posterior.sampling.variational import Settings
 
         prior = CorrelatedField(N, 1.0)
         nothing = jft.Gaussian(jnp.zeros(1)).amend(lambda xi: 1e-9 * xi[:1], domain=jnp.zeros(prior.n))
@@ -551,7 +552,7 @@ class TestRemarks:
     @staticmethod
     def of(prior: str, method: str, n_samples: int, *, converged: bool = True) -> list[str]:
         from biro.image_posterior.sampled_result import _remarks
-        from biro.image_posterior.sampling.variational import Draws
+        from biro.image_posterior.sampling.draws import Draws
 
         sky: Any = SimpleNamespace(gains=())
         problem: Any = SimpleNamespace(prior=ImagePrior("x", prior=prior), options={}, sky=sky)

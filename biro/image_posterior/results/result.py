@@ -40,8 +40,6 @@ Array = NDArray[np.float64]
 FILE = "image.npz"
 """Where a run directory has the result."""
 _VERSION = 1
-MISFIT = 1.2
-"""Reduced chi2, over that of the noise, from which on an image does not fit."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
