@@ -467,3 +467,16 @@ def test_brightness_of_the_band_is_moved_to_the_reference_frequency() -> None:
         prior=SimpleNamespace(spectral_index=(Normal(-0.7, 0.5),)),
     )
     assert to_reference(problem) == pytest.approx((1.4 / 8.0) ** -0.7, rel=1e-12)
+
+
+def test_the_fast_map_has_the_gains_that_both_hands_share() -> None:
+    """Ratios of the hands have no place in Stokes I; a gain of nothing else is left out."""
+    from biro.image_posterior.sampled import _of_both_hands
+
+    phase = {"prior": "uniform", "low": "-180 deg", "high": "180 deg", "per": "scan"}
+    ratio = {"prior": "log-normal", "median": 1, "sd": 0.1, "per": "track"}
+    both = biro.models.Gain(feeds="ratio", phase=phase, ratio_amplitude=ratio)
+    alone = biro.models.Gain(feeds="ratio", ratio_amplitude=ratio)
+    apart = biro.models.Gain(feeds="separate", phase=phase)
+    expected = biro.models.Gain(phase=phase)
+    assert _of_both_hands((both, alone, apart)) == (expected, expected)

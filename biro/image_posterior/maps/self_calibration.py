@@ -287,9 +287,12 @@ def _cycles(
         else:
             given = shared
         made = smooth_map(operator, _regularisation(problem), start=made, **given)
-        image = made.image
         history.append(made.chi2[-1])
         log.info("self-calibration %d: chi2 %.6g", cycle + 1, history[-1])
+        if made.image.any():
+            image = made.image
+        elif not is_first:
+            break  # nothing is left of the image, and gains of nothing cannot be solved for
         if cycle > N_SHALLOW and history[-1] > (1.0 - FALLS) * history[-2]:
             break
     assert made is not None
