@@ -76,6 +76,13 @@ _FEW_PAIRS = (
     "FEW PAIRS: n_pairs is {}. With 5 pairs errors of pixels of polarised images were 3 to 8 times too small "
     "in tests, with 12 they were right within 1.4; give n_pairs = 12"
 )
+_FAR_FLUX = (
+    "FLUX FAR FROM THE PRIOR: the flux of the image is {:.2g} standard deviations from the middle of its "
+    "prior. Scales beyond the shortest baseline may hide any flux: narrow the prior (flux), or the "
+    "field"
+)
+_FAR = 4.0
+"""Standard deviations of the prior of the flux, as those of `shared_flux` for components."""
 _UNFINISHED = "{} of the samples that were drawn did not converge; errors are less reliable"
 
 
@@ -130,6 +137,8 @@ def fitted_image(
         remarks = (*_of_chains(draws), *([_CLOSURES] if problem.closures else []))
     else:
         remarks = _remarks(problem, draws, method, has_leakages=has_leakages)
+    if spectrum is not None:  # the first number is that of the flux in all priors but that of pixels
+        remarks = (*_far_flux(float(np.mean(states[:, model.at.sky][:, 0]))), *remarks)
     if problem.closures:
         from biro.image_posterior.sampling.closure_fit import closure_remark, without_gains
 
@@ -194,6 +203,11 @@ def fitted_image(
         centre=centre,
         components=problem.components,
     )
+
+
+def _far_flux(number: float) -> tuple[str, ...]:
+    """The line of a flux that its prior hardly allows, by its standard normal number."""
+    return (_FAR_FLUX.format(abs(number)),) if abs(number) > _FAR else ()
 
 
 def _of_chains(draws: ChainDraws) -> tuple[str, ...]:

@@ -582,6 +582,14 @@ class TestRemarks:
         assert "errors may be too small" in sampled_result._NOT_CONVERGED
 
 
+def test_a_flux_that_its_prior_hardly_allows_is_named() -> None:
+    from biro.image_posterior.sampled_result import _far_flux
+
+    assert _far_flux(-3.9) == ()
+    (line,) = _far_flux(-11.34)
+    assert line.startswith("FLUX FAR FROM THE PRIOR: the flux of the image is 11 standard deviations")
+
+
 def test_an_odd_number_of_samples_is_refused_for_pairs_alone() -> None:
     """Chains are the default of small images, so that the method decides when it is known."""
     from biro.image_posterior.sampled import _settings
