@@ -445,7 +445,7 @@ class TestChangeRemark:
     def test_the_remedy_is_one_that_the_image_has(
         self, static: ImageOperator, options: dict[str, Any], pointings: list[Any], remedy: str | None
     ) -> None:
-        from biro.image_posterior.fit import _changes
+        from biro.image_posterior.misfit import _changes
 
         (part,) = static.observation.partitions
         prior = ImagePrior("x", **options)
