@@ -496,12 +496,13 @@ def test_samples_that_leave_the_range_of_numbers_end_in_a_line(
 ) -> None:
     from biro.image_posterior import sampled
     from biro.image_posterior.sampling import variational
+    from biro.image_posterior.sampling.draws import Settings
 
     def fails(*_: Any, **__: Any) -> None:
         raise error("energy is Nan")  # as nifty does, and what JAX makes of it in compiled code
 
     monkeypatch.setattr(variational, "sample", fails)
-    settings, problem = variational.Settings(method="geovi"), SimpleNamespace(run_dir=None, single_dish=None)
+    settings, problem = Settings(method="geovi"), SimpleNamespace(run_dir=None, single_dish=None)
     with pytest.raises(biro.BiroError, match=r'method = "geovi": samples left the range .* \(n_pairs\)'):
         sampled._sampled(problem, SimpleNamespace(), settings, np.zeros(1))  # type: ignore[arg-type]
 
