@@ -103,4 +103,4 @@ class PlaceMixtures:
         part = self._of_prior[which]
         with np.errstate(divide="ignore"):
             log_mixture = np.log((1.0 - part) * density) + self._log_area
-        return np.logaddexp(np.log(part) + log_prior, log_mixture)
+        return np.asarray(np.logaddexp(np.log(part) + log_prior, log_mixture))
