@@ -9,12 +9,12 @@ from biro.inference.samplers.tempering.problem import Advance
 from biro.populations.flux_proposal import FluxProposals
 from biro.populations.likelihoods import PopulationLikelihood
 from biro.populations.number_moves import BirthAndDeath, SplitAndMerge, Walkers
-from biro.populations.places import PlaceTables
+from biro.populations.places import PlaceMixtures
 from biro.populations.scales import Scales
 from biro.populations.source_moves import Drift, Exchange
 
 Array = NDArray[np.float64]
-_BIRTHS, _EXCHANGES, _DRIFTS = 2, 1, 3
+_BIRTHS, _EXCHANGES, _DRIFTS = 4, 1, 3
 """Attempts of each move in a sweep."""
 _WIDTH = 0.7
 """Standard deviation of the distance of two parts of a split source, in beams."""
@@ -31,7 +31,7 @@ class PopulationMoves:
     ----------
     likelihood : PopulationLikelihood
     scales : Scales
-    tables : PlaceTables
+    places : PlaceMixtures
         Where sources are born on each rung but the prior.
     sd_of_shared : float64 (n_rung - 1, n_shared)
         Scatter of the shared parameters there.
@@ -43,14 +43,14 @@ class PopulationMoves:
         self,
         likelihood: PopulationLikelihood,
         scales: Scales,
-        tables: PlaceTables,
+        places: PlaceMixtures,
         sd_of_shared: Array,
         step: Array,
     ) -> None:
-        self._likelihood, self._tables = likelihood, tables
+        self._likelihood, self._places = likelihood, places
         self._sd_of_shared, self._step = sd_of_shared, step
         fluxes = FluxProposals(likelihood, scales.information)
-        self._births = BirthAndDeath(likelihood, fluxes, tables)
+        self._births = BirthAndDeath(likelihood, fluxes, places)
         self._splits = SplitAndMerge(likelihood, scales.whitening, _WIDTH)
         self._exchanges = Exchange(likelihood, fluxes, scales.whitening)
         self._drift = Drift(likelihood, scales, sd_of_shared, step)
@@ -103,10 +103,4 @@ class PopulationMoves:
 
     def arrays(self) -> dict[str, Array]:
         """What the moves follow from, by name."""
-        cell, weight = self._tables.arrays()
-        return {
-            "place_cell": cell.astype(np.float64),
-            "place_weight": weight,
-            "sd_of_shared": self._sd_of_shared,
-            "drift": self._step,
-        }
+        return {"places": self._places.arrays(), "sd_of_shared": self._sd_of_shared, "drift": self._step}

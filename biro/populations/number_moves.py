@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from biro.models.components.population import log_share
 from biro.populations.flux_proposal import FluxProposals
 from biro.populations.likelihoods import PopulationLikelihood
-from biro.populations.places import PlaceTables
+from biro.populations.places import PlaceMixtures
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -31,14 +31,14 @@ class Walkers:
     height : float64 (n,)
         ln L.
     beta : float64 (n,)
-    table : int64 (n,)
+    rung : int64 (n,)
         Index of the temperature, of those above the prior.
     """
 
     rows: Array
     height: Array
     beta: Array
-    table: Index
+    rung: Index
 
     def take(
         self, rng: np.random.Generator, which: Index, rows: Array, height: Array, log_ratio: Array
@@ -67,18 +67,20 @@ class Walkers:
 
 
 class BirthAndDeath:
-    """A source appears at a place from a table with a flux near the best, or a random one disappears.
+    """A source appears at a place from a mixture with a flux near the best, or a random one disappears.
 
     Parameters
     ----------
     likelihood : PopulationLikelihood
     fluxes : FluxProposals
-    tables : PlaceTables
+    places : PlaceMixtures
         One for each temperature above the prior.
     """
 
-    def __init__(self, likelihood: PopulationLikelihood, fluxes: FluxProposals, tables: PlaceTables) -> None:
-        self._likelihood, self._fluxes, self._tables = likelihood, fluxes, tables
+    def __init__(
+        self, likelihood: PopulationLikelihood, fluxes: FluxProposals, places: PlaceMixtures
+    ) -> None:
+        self._likelihood, self._fluxes, self._places = likelihood, fluxes, places
 
     def __call__(self, rng: np.random.Generator, walkers: Walkers) -> tuple[Mask, Mask]:
         """One attempt for each walker; which were tried (not impossible at once) and accepted."""
@@ -103,19 +105,20 @@ class BirthAndDeath:
         old = slots[np.arange(len(tried)), dying]
         kind = np.where(birth, rng.integers(len(space.kinds), size=len(tried)), old[:, 0]).astype(np.int64)
         values = np.where(birth[:, None], space.draw_sources(rng, kind), old[:, 1:])
-        table = walkers.table[tried]
-        places = self._tables.draw(rng, table)
+        rung = walkers.rung[tried]
+        places = self._places.draw(rng, rung)
         for i, where in enumerate(space.place):
             values[:, where] = np.where(birth, places[:, i], values[:, where])
         of_flux = self._fluxes(base, height, kind, values, walkers.beta[tried])
         flux = of_flux.draw(rng, values[:, space.flux])
         values[:, space.flux] = np.where(birth, flux, values[:, space.flux])
         log_prior = space.log_density(values, kind)
-        # What is not proposed from the prior: place, flux and kind.
-        of_prior = space.log_density(values, kind, [*space.place, space.flux])
+        # Shapes and the like are proposed from their prior.
+        rest = [i for i in range(space.n_quantity) if i not in (*space.place, space.flux)]
+        of_rest = space.log_density(values, kind, rest)
         log_flux = space.log_density(values, kind, [space.flux])
-        proposed = self._tables.log_density(values[:, list(space.place)], table)
-        proposed = proposed + of_flux.log_density(values[:, space.flux], log_flux) + (log_prior - of_prior)
+        proposed = self._places.log_density(values[:, list(space.place)], rung)
+        proposed = proposed + of_flux.log_density(values[:, space.flux], log_flux) + of_rest
         counts = space.counts(base)
         more = counts + np.eye(len(space.kinds), dtype=np.int64)[kind]
         log_kind = log_share(more) - log_share(counts) + np.log(len(space.kinds))

@@ -12,7 +12,7 @@ from biro.inference.maximum.tempering.particles import Stage, stages
 from biro.models.components.direction import Centre
 from biro.populations.likelihoods import PopulationLikelihood
 from biro.populations.moves import PopulationMoves
-from biro.populations.places import PlaceGrid, PlaceTables, Table
+from biro.populations.places import Mixture, PlaceMixtures
 from biro.populations.residual_score import ResidualScore
 from biro.populations.scales import Scales
 from biro.populations.space import NO_SOURCE
@@ -28,6 +28,10 @@ _OF_SCORE = 0.3
 """Part of the births at places that the residuals of the best state suggest."""
 _MOST_GAIN = 20.0
 """Gain of ln L above which places are equally likely."""
+_MOST_CENTRES = 512
+"""Sources of archives that births of a rung are proposed near."""
+_WIDER, _NARROWEST = 1.2, 1e-4
+"""Width of births over the error of a place, and least width in beams; the largest is a beam."""
 
 
 class PopulationProblem:
@@ -48,8 +52,7 @@ class PopulationProblem:
     def __init__(self, likelihood: PopulationLikelihood, origin: Centre) -> None:
         self.likelihood, self._space = likelihood, likelihood.space
         self._scales = Scales.of(likelihood)
-        self._grid = PlaceGrid(likelihood.space, self._scales.cell)
-        self._score = ResidualScore(likelihood, self._scales, self._grid, origin)
+        self._score = ResidualScore(likelihood, self._scales, origin)
         self._tuning = self.first_tuning
 
     @property
@@ -103,29 +106,35 @@ class PopulationProblem:
         exists = slots[..., 0] != NO_SOURCE
         # The best state of the coldest rung leaves what no state has yet.
         heights = self.likelihood.heights(archive[-1])
-        suggested, gain = self._score(archive[-1][int(heights.argmax())])
-        tables = []
+        suggested, peak = self._score(archive[-1][int(heights.argmax())])
+        mixtures = []
         for k in range(len(archive)):
             near = slice(max(0, k - _NEIGHBOURS), k + _NEIGHBOURS + 1)
-            found = slots[near][exists[near]][:, [1 + i for i in space.place]]
-            of_score = np.expm1(np.minimum(beta[k + 1] * gain, _MOST_GAIN))
-            tables.append(
-                Table.mixed((1.0 - _OF_SCORE, *self._grid.histogram(found)), (_OF_SCORE, suggested, of_score))
-            )
+            found = slots[near][exists[near]][:, 1:]
+            found = found[np.linspace(0, len(found) - 1, min(len(found), _MOST_CENTRES)).astype(np.int64)]
+            gain = 0.5 * beta[k + 1] * self._scales.information * peak**2
+            of_archive = self._mixture(found[:, space.place], found[:, space.flux], beta[k + 1])
+            of_score = self._mixture(suggested, peak, beta[k + 1])
+            of_score = of_score._replace(weight=np.expm1(np.minimum(gain, _MOST_GAIN)))
+            mixtures.append(Mixture.mixed((1.0 - _OF_SCORE, of_archive), (_OF_SCORE, of_score)))
         sd = np.array([space.shared_of(of_rung).std(axis=0) for of_rung in archive])
         least = 1e-12 * np.array([np.diff(p.prior.quantile_range(0.25))[0] for p in space.shared])
-        of_place = PlaceTables(space, self._grid, tables)
-        return self._made(of_place, np.maximum(sd, least.reshape(1, -1)), tuning)
+        places = PlaceMixtures(space, self._scales.whitening, mixtures)
+        return self._made(places, np.maximum(sd, least.reshape(1, -1)), tuning)
+
+    def _mixture(self, places: Array, flux: Array, beta: float) -> Mixture:
+        """Births near these places, as near as sources of these fluxes are known there."""
+        signal = np.abs(flux) * np.sqrt(beta * self._scales.information)
+        width = np.clip(_WIDER / np.maximum(signal, _NARROWEST), _NARROWEST, 1.0)
+        return Mixture(places @ self._scales.whitening.T, width, np.ones(len(flux)))
 
     def moves_of(self, file: Mapping[str, Array]) -> PopulationMoves:
         """The moves whose arrays are in a file."""
-        tables = PlaceTables.of(
-            self._space, self._grid, file["place_cell"].astype(np.int64), file["place_weight"]
-        )
-        return self._made(tables, file["sd_of_shared"], file["drift"])
+        places = PlaceMixtures.of(self._space, self._scales.whitening, file["places"])
+        return self._made(places, file["sd_of_shared"], file["drift"])
 
-    def _made(self, tables: PlaceTables, sd_of_shared: Array, tuning: Array) -> PopulationMoves:
-        return PopulationMoves(self.likelihood, self._scales, tables, sd_of_shared, tuning)
+    def _made(self, places: PlaceMixtures, sd_of_shared: Array, tuning: Array) -> PopulationMoves:
+        return PopulationMoves(self.likelihood, self._scales, places, sd_of_shared, tuning)
 
     def followed(self, rows: Array) -> Array:
         """Shared parameters, the number of sources, their flux, and that of the brightest.

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from biro.populations.likelihoods import PopulationLikelihood
 
 Array = NDArray[np.float64]
-CELL = 0.7
-"""Sizes of cells of places, in beams (standard deviations of the main lobe)."""
 
 
 class Scales(NamedTuple):
@@ -44,10 +42,3 @@ class Scales(NamedTuple):
         widths = [np.diff(space.quantities[i].prior.quantile_range(0.25))[0] for i in space.place]
         least = np.diag([1e-4 / float(width) ** 2 for width in widths])
         return cls(information, np.linalg.cholesky(of_place + least).T)
-
-    @property
-    def cell(self) -> tuple[float, float]:
-        """Sizes of cells along east and north."""
-        back = np.linalg.inv(self.whitening)
-        sizes = np.sqrt((back**2).sum(axis=1))
-        return float(CELL * sizes[0]), float(CELL * sizes[1])

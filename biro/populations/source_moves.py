@@ -116,9 +116,9 @@ class Drift:
     ----------
     likelihood : PopulationLikelihood
     scales : Scales
-    sd_of_shared : float64 (n_table, n_shared)
+    sd_of_shared : float64 (n_rung - 1, n_shared)
         Scatter of the shared parameters at each temperature above the prior.
-    step : float64 (n_table,)
+    step : float64 (n_rung - 1,)
         eps.
     """
 
@@ -143,7 +143,7 @@ class Drift:
     def __call__(self, rng: np.random.Generator, walkers: Walkers, n_step: int) -> Array:
         """Steps of all walkers; the part of them that was accepted, float64 (n,)."""
         space, everyone = self._likelihood.space, np.arange(len(walkers.rows))
-        eps = self.step[walkers.table][:, None]
+        eps = self.step[walkers.rung][:, None]
         here, slope = walkers.rows.copy(), None
         total = np.zeros(len(here))
         for _ in range(n_step):
@@ -187,7 +187,7 @@ class Drift:
         """G^-1/2 of all numbers, float64 (n, n_row): 0 of kinds, free slots and what a kind does not have."""
         space = self._likelihood.space
         scale = np.zeros(rows.shape)
-        space.shared_of(scale)[:] = self._sd_of_shared[walkers.table]
+        space.shared_of(scale)[:] = self._sd_of_shared[walkers.rung]
         slots, of_scale = space.slots_of(rows), space.slots_of(scale)
         exists = slots[..., 0] >= 0.0
         values, kind = slots[..., 1:][exists], slots[..., 0][exists].astype(np.int64)

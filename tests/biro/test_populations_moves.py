@@ -15,7 +15,7 @@ from biro.models.quantities.parameter import Parameter
 from biro.populations.flux_proposal import FluxProposal, FluxProposals
 from biro.populations.moves import PopulationMoves
 from biro.populations.number_moves import BirthAndDeath, SplitAndMerge, Walkers
-from biro.populations.places import PlaceGrid, PlaceTables, Table
+from biro.populations.places import Mixture, PlaceMixtures
 from biro.populations.scales import Scales
 from biro.populations.source_moves import Drift, Exchange
 from biro.populations.space import PopulationSpace, Quantity
@@ -54,27 +54,21 @@ class Constant:
 
 LIKELIHOOD: Any = Constant(NumberPrior("poisson", mean=2, high=5))
 SPACE: PopulationSpace = LIKELIHOOD.space
-GRID = PlaceGrid(SPACE, (0.7, 0.9))
 
 
-def table(places: list[list[float]], weight: list[float]) -> Table:
-    cell = GRID.cells(np.reshape(places, (-1, 2)))
-    order = np.argsort(cell)
-    return Table(cell[order], np.array(weight)[order])
-
-
-def tables() -> PlaceTables:
-    """Births on two rungs in some cells of unequal weights, and on a third one by the prior."""
-    first = table([[0.2, 0.3], [1.4, 0.3], [4.0, -2.5]], [0.5, 2.0, 1.0])
-    second = table([[1.4, 0.3], [-2.0, 3.0]], [1.0, 3.0])
-    return PlaceTables(SPACE, GRID, [first, second, table([], [])])
+def mixtures() -> PlaceMixtures:
+    """Births about some places with unequal weights and widths, on two rungs, and on a third by the prior."""
+    place = np.array([[0.2, 0.3], [1.4, 0.3], [4.0, -2.5]]) @ SCALES.whitening.T
+    some = Mixture(place, np.array([0.2, 0.7, 1.0]), np.array([0.5, 2.0, 1.0]))
+    other = Mixture(place[1:], np.array([1.5, 0.3]), np.array([3.0, 1.0]))
+    return PlaceMixtures(SPACE, SCALES.whitening, [some, other, Mixture.mixed()])
 
 
 SD_OF_SHARED, STEP = np.full((2, 1), 0.2), np.array([0.5, 1.0])
 
 
 def births(rng: np.random.Generator, walkers: Walkers) -> None:
-    BirthAndDeath(LIKELIHOOD, FluxProposals(LIKELIHOOD, SCALES.information), tables())(rng, walkers)
+    BirthAndDeath(LIKELIHOOD, FluxProposals(LIKELIHOOD, SCALES.information), mixtures())(rng, walkers)
 
 
 def splits(rng: np.random.Generator, walkers: Walkers) -> None:
@@ -92,7 +86,7 @@ def drifts(rng: np.random.Generator, walkers: Walkers) -> None:
 
 
 def all_together(rng: np.random.Generator, walkers: Walkers) -> None:
-    moves = PopulationMoves(LIKELIHOOD, SCALES, tables(), SD_OF_SHARED, STEP)
+    moves = PopulationMoves(LIKELIHOOD, SCALES, mixtures(), SD_OF_SHARED, STEP)
     rows, height = walkers.rows.reshape(2, -1, SPACE.n_row), walkers.height.reshape(2, -1)
     moves.sweep(rng, walkers.beta[[0, -1]], rows, height)
 
@@ -191,30 +185,29 @@ def test_flux_proposal_has_the_density_of_its_draws(mean: float) -> None:
     assert count[~used].sum() == pytest.approx(rest, abs=4.5 * np.sqrt(25.0 + rest)), "counts elsewhere"
 
 
-def test_place_tables_have_the_density_of_their_draws() -> None:
-    of, n = tables(), 60_000
+def test_mixtures_of_places_have_the_density_of_their_draws() -> None:
+    of, n = mixtures(), 60_000
     rng = np.random.default_rng(4)
+    edges = np.linspace(-12.0, 14.0, 27), np.linspace(-12.0, 14.0, 27)
+    fine = [np.linspace(e[0], e[-1], 16 * 26 + 1) for e in edges]
+    middle = [0.5 * (e[1:] + e[:-1]) for e in fine]
+    places = np.stack(np.meshgrid(*middle, indexing="ij"), axis=-1).reshape(-1, 2)
     for rung in (0, 1, 2):
-        # A finer grid than that of the tables, with edges at those of its cells.
-        edges = [GRID.low[i] + GRID.width[i] * np.arange(GRID.shape[i] * 8 + 1) / 8 for i in (0, 1)]
-        middle = [0.5 * (e[1:] + e[:-1]) for e in edges]
-        places = np.stack(np.meshgrid(*middle, indexing="ij"), axis=-1).reshape(-1, 2)
         density = np.exp(of.log_density(places, np.full(len(places), rung)))
-        mass = density * GRID.width.prod() / 64
-        # The midpoint rule of a normal density, and the 1e-4 of it beyond either end of the grid.
-        assert mass.sum() == pytest.approx(1.0, abs=3e-4)
+        mass = density * (1.0 / 16.0) ** 2
+        # The midpoint rule, whose error is largest at the ends of the uniform prior: half a cell of 8.
+        assert mass.sum() == pytest.approx(1.0, abs=8e-3)
         drawn = of.draw(rng, np.full(n, rung))
-        shape = (GRID.shape[0], 8, GRID.shape[1], 8)
-        expected = n * mass.reshape(shape).sum(axis=(1, 3))
-        count = np.histogram2d(drawn[:, 0], drawn[:, 1], [e[::8] for e in edges])[0]
+        expected = n * mass.reshape(26, 16, 26, 16).sum(axis=(1, 3))
+        count = np.histogram2d(drawn[:, 0], drawn[:, 1], edges)[0]
         used = expected > 25.0
-        chi2 = ((count - expected) ** 2 / expected)[used].sum()
+        chi2 = ((count - expected)[used] ** 2 / expected[used]).sum()
         assert abs(chi2 - used.sum()) < 4.5 * np.sqrt(2.0 * used.sum())
 
 
-def test_place_tables_round_trip() -> None:
-    of = tables()
-    again = PlaceTables.of(SPACE, GRID, *of.arrays())
+def test_mixtures_of_places_round_trip() -> None:
+    of = mixtures()
+    again = PlaceMixtures.of(SPACE, SCALES.whitening, of.arrays())
     rng, rung = np.random.default_rng(8), np.repeat([0, 1, 2], 50)
     places = of.draw(np.random.default_rng(7), rung)
     assert np.array_equal(again.draw(np.random.default_rng(7), rung), places)
