@@ -67,6 +67,9 @@ class PlaceMixtures:
         for i, each in enumerate(mixtures):
             m = len(each.weight)
             self._place[i, :m], self._width[i, :m], self._weight[i, :m] = each
+        self._given = (
+            self._weight
+        )  # a sum that is 1 may be off by a rounding error, and arrays must not change
         total = self._weight.sum(axis=1, keepdims=True)
         self._weight = self._weight / np.where(total > 0.0, total, 1.0)
         self._of_prior = np.where(total[:, 0] > 0.0, _OF_PRIOR, 1.0)
@@ -79,7 +82,7 @@ class PlaceMixtures:
 
     def arrays(self) -> Array:
         """Places, widths and weights, float64 (n_mixture, n, 4)."""
-        return np.concatenate([self._place, self._width[..., None], self._weight[..., None]], axis=2)
+        return np.concatenate([self._place, self._width[..., None], self._given[..., None]], axis=2)
 
     def draw(self, rng: np.random.Generator, which: Index) -> Array:
         """A place from each of these mixtures (n,), float64 (n, 2)."""
