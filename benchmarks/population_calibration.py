@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     import biro
     from biro.models import SkyModel
     from biro.observation.partition import Partition
-    from biro.populations.posterior import PopulationPosterior
-    from biro.populations.results.catalogue import Catalogue
-    from biro.populations.results.draws import SourceDraws
+    from biro.source_finding.populations.posterior import PopulationPosterior
+    from biro.source_finding.populations.results.catalogue import Catalogue
+    from biro.source_finding.populations.results.draws import SourceDraws
 
 Array = NDArray[np.float64]
 # Stations of the Very Long Baseline Array, ITRF in metres, rounded to 100 m.

@@ -58,10 +58,10 @@ if TYPE_CHECKING:
     from biro.observation.observation import Observation as Observation
     from biro.observation.selection import Selection as Selection
     from biro.observation.weighting import Weighting as Weighting
-    from biro.populations.fit import fit_population as fit_population
     from biro.simulation import simulate as simulate
     from biro.source_finding.add_source import add_source as add_source
     from biro.source_finding.find import find_sources as find_sources
+    from biro.source_finding.populations.fit import fit_population as fit_population
 
 find_moved_modules()
 __all__, _get, __dir__ = attach(__name__, "__version__")

@@ -70,8 +70,8 @@ def fit_one_population(
     from biro.errors import InputError
     from biro.inference.samplers.options import parse_options
     from biro.io.reading import read
-    from biro.populations.fit import fit_population
     from biro.run.facts import observed_facts
+    from biro.source_finding.populations.fit import fit_population
 
     if refused["sampler"] not in (None, "tempering"):
         raise InputError(

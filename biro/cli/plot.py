@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from biro.inference.posterior.comparison import Comparison
     from biro.inference.posterior.posterior import Posterior
     from biro.likelihood.likelihood import Likelihood
-    from biro.populations.posterior import PopulationPosterior
+    from biro.source_finding.populations.posterior import PopulationPosterior
 
 _DRAWN = re.compile(rb'<meta name="biro-posterior" content="([0-9a-f]{64}) ([a-z ]*)">')
 """In the head of a report: which posterior it is of, and the names of its pictures."""
@@ -83,7 +83,7 @@ def plot(
         _draw_image(run, format_)
         return
     if (run / "population.npz").exists():
-        from biro.populations.posterior import PopulationPosterior
+        from biro.source_finding.populations.posterior import PopulationPosterior
 
         draw_population(run, PopulationPosterior.load(run))
         say(f"written into {run}: {', '.join(sorted(path.name for path in run.glob('*.png')))}")

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from biro.imaging.psf import RestoringBeam
-from biro.populations.results.draws import SourceDraws
+from biro.source_finding.populations.results.draws import SourceDraws
 
 WIDTH = 1e-5
 BEAM = RestoringBeam(WIDTH, WIDTH, 0.0)

@@ -166,3 +166,19 @@ def test_m87_in_ten_minutes(data_dir, tmp_path, monkeypatch):
     # 189 closures less 14 parameters: 1.19 * 189 / 175 = 1.29 at the maximum.
     (reduced,) = re.findall(r"chi2/dof (\S+) \(189 closures\)", shown)
     assert 1.0 < float(reduced) < 1.45
+
+
+@pytest.mark.slow
+def test_how_many_sources(tmp_path):
+    """With few draws, which the result says; the sources are there all the same."""
+    shown, n_picture = executed(
+        "how_many_sources.ipynb", tmp_path, {"n_effective=400": "n_effective=20, max_steps=40"}
+    )
+    assert n_picture == 2  # number, field
+    assert shown.count("NOT CONVERGED") == 1
+    nearest = dict(re.findall(r"^([abcd]): .* nearest entry field_\d+: P (\S+),", shown, flags=re.M))
+    # Of 44, 22, 15 and 6 times the noise of the image: certain, but for the last.
+    assert all(float(nearest[name]) > 0.95 for name in "abc")
+    (empty,) = re.findall(r"^0 +(\d\.\d+)", shown.split("A field without a source")[-1], flags=re.M)
+    # Posterior odds of 0 and 1 are 1.24 of a long run; 40 steps of 8 walkers know it to 0.1.
+    assert 0.25 < float(empty) < 0.75

@@ -11,14 +11,14 @@ from scipy import stats
 
 from biro.errors import InputError
 from biro.imaging.psf import RestoringBeam
-from biro.populations.results.catalogue import Catalogue, Entry, make_catalogue
-from biro.populations.results.draws import SourceDraws
-from biro.populations.results.features import in_beams
-from biro.populations.results.mixture import Pairs, Problem, assign
-from biro.populations.results.moves import has_valley
-from biro.populations.results.number import number_probability
-from biro.populations.results.result import PopulationResult
-from biro.populations.results.uncertainty import estimate, mean_error, probability_error
+from biro.source_finding.populations.results.catalogue import Catalogue, Entry, make_catalogue
+from biro.source_finding.populations.results.draws import SourceDraws
+from biro.source_finding.populations.results.features import in_beams
+from biro.source_finding.populations.results.mixture import Pairs, Problem, assign
+from biro.source_finding.populations.results.moves import has_valley
+from biro.source_finding.populations.results.number import number_probability
+from biro.source_finding.populations.results.result import PopulationResult
+from biro.source_finding.populations.results.uncertainty import estimate, mean_error, probability_error
 
 CENTRE = (1.0, 0.5)
 THREE = (Truth(-5.0, 0.0, 1.0), Truth(0.0, 3.0, 0.5, 0.6, 0.1), Truth(4.0, 4.0, 0.2, 0.1, 0.2))

@@ -8,9 +8,9 @@ from population_draws import BEAM, WIDTH, Truth, make_draws, random_rows
 from scipy import stats
 
 from biro.errors import InputError
-from biro.populations.results.catalogue import Catalogue, make_catalogue
-from biro.populations.results.completeness import TrueSources, measure_completeness
-from biro.populations.results.pictures import draw_completeness
+from biro.source_finding.populations.results.catalogue import Catalogue, make_catalogue
+from biro.source_finding.populations.results.completeness import TrueSources, measure_completeness
+from biro.source_finding.populations.results.pictures import draw_completeness
 
 
 def catalogue_of(sources: list[Truth]) -> Catalogue:

@@ -15,9 +15,9 @@ import biro
 from biro.errors import DataError, InputError
 from biro.imaging.psf import RestoringBeam
 from biro.models.files import read_model
-from biro.populations.results.draws import SourceDraws
-from biro.populations.results.files import casa_regions, ds9_regions
-from biro.populations.results.result import PopulationResult
+from biro.source_finding.populations.results.draws import SourceDraws
+from biro.source_finding.populations.results.files import casa_regions, ds9_regions
+from biro.source_finding.populations.results.result import PopulationResult
 
 CENTRE = (np.deg2rad(359.99), np.deg2rad(-40.0))
 # Far from the centre, so that the tangent plane and angles differ: 1000 beams are half a degree.

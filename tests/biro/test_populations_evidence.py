@@ -12,7 +12,7 @@ from scipy import special
 
 import biro
 from biro.models import Noise, NumberPrior, Population, PowerLaw, SkyModel, Uniform
-from biro.populations.posterior import PopulationPosterior
+from biro.source_finding.populations.posterior import PopulationPosterior
 
 Array = NDArray[np.float64]
 C = 299792458.0

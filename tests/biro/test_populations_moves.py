@@ -1,4 +1,4 @@
-"""Moves of `biro.populations` keep the prior where the likelihood is constant; densities of proposals."""
+"""Moves of populations keep the prior where the likelihood is constant; densities of proposals."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from biro.models import LogUniform, Normal, NumberPrior, PowerLaw, Uniform
 from biro.models.components.population import log_share
 from biro.models.quantities.parameter import Parameter
-from biro.populations.flux_proposal import FluxProposal, FluxProposals
-from biro.populations.moves import PopulationMoves
-from biro.populations.number_moves import BirthAndDeath, SplitAndMerge, Walkers
-from biro.populations.places import Mixture, PlaceMixtures
-from biro.populations.scales import Scales
-from biro.populations.source_moves import Drift, Exchange
-from biro.populations.space import PopulationSpace, Quantity
+from biro.source_finding.populations.flux_proposal import FluxProposal, FluxProposals
+from biro.source_finding.populations.moves import PopulationMoves
+from biro.source_finding.populations.number_moves import BirthAndDeath, SplitAndMerge, Walkers
+from biro.source_finding.populations.places import Mixture, PlaceMixtures
+from biro.source_finding.populations.scales import Scales
+from biro.source_finding.populations.source_moves import Drift, Exchange
+from biro.source_finding.populations.space import PopulationSpace, Quantity
 
 Array = NDArray[np.float64]
 N_WALKER, N_MOVE = 6000, 20

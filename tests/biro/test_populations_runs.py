@@ -16,8 +16,8 @@ import biro as package
 from biro.errors import InputError
 from biro.inference.samplers.tempering.state_file import TemperedState
 from biro.models.files.toml import from_toml
-from biro.populations.posterior import PopulationPosterior
 from biro.run.interrupt import RunInterrupted
+from biro.source_finding.populations.posterior import PopulationPosterior
 
 MODEL = """
 [noise]

@@ -1,7 +1,8 @@
 """What a tempered run samples: a space of states, a prior that it draws, and moves at all temperatures.
 
 A state is a row of numbers, whose meaning belongs to the problem: a point of the unit cube
-(`biro.inference.samplers.tempering.cube`), or sources in any number (`biro.populations.problem`).
+(`biro.inference.samplers.tempering.cube`), or sources in any number
+(`biro.source_finding.populations.problem`).
 """
 
 from __future__ import annotations

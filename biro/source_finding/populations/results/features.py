@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.imaging.psf import RestoringBeam
-from biro.populations.results.draws import SourceDraws
+from biro.source_finding.populations.results.draws import SourceDraws
 
 Array = NDArray[np.float64]
 FLOOR = np.array([0.02, 0.02, 0.05, 0.05])

@@ -6,11 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.models.components.population import log_share
-from biro.populations.flux_proposal import FluxProposals
-from biro.populations.likelihoods import PopulationLikelihood
-from biro.populations.number_moves import Walkers
-from biro.populations.scales import Scales
-from biro.populations.space import SIZES
+from biro.source_finding.populations.flux_proposal import FluxProposals
+from biro.source_finding.populations.likelihoods import PopulationLikelihood
+from biro.source_finding.populations.number_moves import Walkers
+from biro.source_finding.populations.scales import Scales
+from biro.source_finding.populations.space import SIZES
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]

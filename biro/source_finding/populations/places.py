@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.populations.space import PopulationSpace
+from biro.source_finding.populations.space import PopulationSpace
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]

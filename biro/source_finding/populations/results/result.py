@@ -22,19 +22,19 @@ from biro.files.npz import read_npz, reading
 from biro.imaging.psf import RestoringBeam
 from biro.models import SkyModel
 from biro.models.components.direction import Centre
-from biro.populations.results.catalogue import Catalogue, make_catalogue
-from biro.populations.results.counts import SourceCounts, source_counts
-from biro.populations.results.draws import SourceDraws
-from biro.populations.results.files import (
+from biro.source_finding.populations.results.catalogue import Catalogue, make_catalogue
+from biro.source_finding.populations.results.counts import SourceCounts, source_counts
+from biro.source_finding.populations.results.draws import SourceDraws
+from biro.source_finding.populations.results.files import (
     casa_regions,
     ds9_regions,
     make_model,
     model_text,
     write_table,
 )
-from biro.populations.results.mixture import NONE
-from biro.populations.results.number import NumberProbability, number_probability
-from biro.populations.results.number_map import NumberMap, number_map
+from biro.source_finding.populations.results.mixture import NONE
+from biro.source_finding.populations.results.number import NumberProbability, number_probability
+from biro.source_finding.populations.results.number_map import NumberMap, number_map
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -203,13 +203,13 @@ class PopulationResult:
         InputError
             A background without extent.
         """
-        from biro.populations.results.pictures import draw_field
+        from biro.source_finding.populations.results.pictures import draw_field
 
         return draw_field(self.draws, self.catalogue(), self.beam, background, extent)
 
     def plot_number(self) -> Figure:
         """Bars of the probability of each number of sources."""
-        from biro.populations.results.pictures import draw_number
+        from biro.source_finding.populations.results.pictures import draw_number
 
         return draw_number(self.number_probability())
 
@@ -221,7 +221,7 @@ class PopulationResult:
         InputError
             No draw has a source with a flux above 0.
         """
-        from biro.populations.results.pictures import draw_counts
+        from biro.source_finding.populations.results.pictures import draw_counts
 
         return draw_counts(self.counts())
 

@@ -17,8 +17,8 @@ from biro.display.formatting import FLUXES, Tabular, angle_text, unit_for
 from biro.errors import InputError
 from biro.files.atomic import write_atomic
 from biro.files.json_value import JsonValue
-from biro.populations.results.catalogue import Catalogue, Entry
-from biro.populations.results.uncertainty import SIGMA
+from biro.source_finding.populations.results.catalogue import Catalogue, Entry
+from biro.source_finding.populations.results.uncertainty import SIGMA
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -10,7 +10,7 @@ from typing import Self
 from biro.display.formatting import html_text
 from biro.inference.posterior.posterior import Posterior
 from biro.inference.posterior.verdict import verdict_of
-from biro.populations.results.result import FILE, PopulationResult
+from biro.source_finding.populations.results.result import FILE, PopulationResult
 
 _POSTERIOR = "posterior.nc"
 

@@ -7,9 +7,9 @@ from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 from scipy.stats import chi2
 
-from biro.populations.results.features import TYPICAL
-from biro.populations.results.mixture import NONE, Entries, Others, Problem, gains, update
-from biro.populations.results.moves import Assignment, has_valley
+from biro.source_finding.populations.results.features import TYPICAL
+from biro.source_finding.populations.results.mixture import NONE, Entries, Others, Problem, gains, update
+from biro.source_finding.populations.results.moves import Assignment, has_valley
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]

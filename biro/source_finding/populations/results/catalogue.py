@@ -22,12 +22,17 @@ from biro.errors import InputError
 from biro.files.json_value import JsonValue
 from biro.imaging.psf import RestoringBeam
 from biro.models.components.direction import Centre, lm_to_radec
-from biro.populations.results.clustering import cluster
-from biro.populations.results.confusion import Confusion, find_confusion
-from biro.populations.results.draws import SHAPE, SourceDraws
-from biro.populations.results.features import features
-from biro.populations.results.mixture import NONE, Problem
-from biro.populations.results.uncertainty import Estimate, estimate, mean_error, probability_error
+from biro.source_finding.populations.results.clustering import cluster
+from biro.source_finding.populations.results.confusion import Confusion, find_confusion
+from biro.source_finding.populations.results.draws import SHAPE, SourceDraws
+from biro.source_finding.populations.results.features import features
+from biro.source_finding.populations.results.mixture import NONE, Problem
+from biro.source_finding.populations.results.uncertainty import (
+    Estimate,
+    estimate,
+    mean_error,
+    probability_error,
+)
 
 Array = NDArray[np.float64]
 PERIODS = {"pa": np.pi}

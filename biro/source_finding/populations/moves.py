@@ -6,12 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.inference.samplers.tempering.problem import Advance
-from biro.populations.flux_proposal import FluxProposals
-from biro.populations.likelihoods import PopulationLikelihood
-from biro.populations.number_moves import BirthAndDeath, SplitAndMerge, Walkers
-from biro.populations.places import PlaceMixtures
-from biro.populations.scales import Scales
-from biro.populations.source_moves import Drift, Exchange
+from biro.source_finding.populations.flux_proposal import FluxProposals
+from biro.source_finding.populations.likelihoods import PopulationLikelihood
+from biro.source_finding.populations.number_moves import BirthAndDeath, SplitAndMerge, Walkers
+from biro.source_finding.populations.places import PlaceMixtures
+from biro.source_finding.populations.scales import Scales
+from biro.source_finding.populations.source_moves import Drift, Exchange
 
 Array = NDArray[np.float64]
 _BIRTHS, _EXCHANGES, _DRIFTS = 4, 1, 3

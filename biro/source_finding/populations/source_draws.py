@@ -9,10 +9,10 @@ from biro.imaging.psf import RestoringBeam
 from biro.models import Fixed, Population
 from biro.models.components.source import DIMENSIONS
 from biro.models.quantities.units import convert, factor
-from biro.populations.likelihoods import PopulationLikelihood
-from biro.populations.results.draws import SourceDraws
-from biro.populations.scales import Scales
-from biro.populations.space import NO_SOURCE, PopulationSpace
+from biro.source_finding.populations.likelihoods import PopulationLikelihood
+from biro.source_finding.populations.results.draws import SourceDraws
+from biro.source_finding.populations.scales import Scales
+from biro.source_finding.populations.space import NO_SOURCE, PopulationSpace
 
 Array = NDArray[np.float64]
 _OF_SHAPE = ("emaj", "emin", "ratio", "fwhm", "pa")

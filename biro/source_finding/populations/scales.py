@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.populations.likelihoods import PopulationLikelihood
+from biro.source_finding.populations.likelihoods import PopulationLikelihood
 
 Array = NDArray[np.float64]
 

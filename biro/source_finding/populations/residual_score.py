@@ -12,8 +12,8 @@ from biro.errors import InputError
 from biro.imaging.imager import Imager
 from biro.models.components.direction import Centre, lm_to_radec, radec_to_lm
 from biro.models.quantities.units import convert
-from biro.populations.likelihoods import PopulationLikelihood
-from biro.populations.scales import Scales
+from biro.source_finding.populations.likelihoods import PopulationLikelihood
+from biro.source_finding.populations.scales import Scales
 
 Array = NDArray[np.float64]
 _MOST_PIXELS, _LEAST_PIXELS = 4096, 64

@@ -15,8 +15,8 @@ from biro.display.formatting import FLUXES, Tabular, unit_for
 from biro.errors import InputError
 from biro.files.atomic import write_atomic
 from biro.files.json_value import JsonValue
-from biro.populations.results.draws import SourceDraws
-from biro.populations.results.uncertainty import SIGMA, has_interval
+from biro.source_finding.populations.results.draws import SourceDraws
+from biro.source_finding.populations.results.uncertainty import SIGMA, has_interval
 
 Array = NDArray[np.float64]
 PER_DECADE = 5

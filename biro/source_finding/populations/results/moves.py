@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.populations.results.mixture import NONE, Entries, Others, Problem, gains, refine
+from biro.source_finding.populations.results.mixture import NONE, Entries, Others, Problem, gains, refine
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -14,9 +14,9 @@ from scipy.special import expit
 
 from biro.display.formatting import FLUXES, percent, plain, unit_for
 from biro.files.json_value import JsonValue
-from biro.populations.results.mixture import NONE
-from biro.populations.results.moves import Assignment
-from biro.populations.results.uncertainty import Estimate, estimate
+from biro.source_finding.populations.results.mixture import NONE
+from biro.source_finding.populations.results.moves import Assignment
+from biro.source_finding.populations.results.uncertainty import Estimate, estimate
 
 Array = NDArray[np.float64]
 NOTABLE = 0.01

@@ -20,7 +20,7 @@ from biro.models.components.shapes.kinds import SHAPED
 from biro.models.components.source import DIMENSIONS, GaussianSource, PointSource, Source
 from biro.models.quantities.parameter import Fixed
 from biro.models.quantities.strict import key_names
-from biro.populations.results.catalogue import Catalogue, Entry
+from biro.source_finding.populations.results.catalogue import Catalogue, Entry
 
 _TYPES: dict[str, type[Source]] = {"point": PointSource, "gaussian": GaussianSource, **SHAPED}
 _DEG = 180.0 / np.pi

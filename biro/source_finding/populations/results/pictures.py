@@ -18,11 +18,11 @@ from biro.display.style import COLOUR, COLUMN, TRUTH, WIDTH, drawing_on, figure_
 from biro.errors import InputError
 from biro.imaging.pictures import angle_unit, draw_beam
 from biro.imaging.psf import RestoringBeam
-from biro.populations.results.catalogue import Catalogue, Entry
-from biro.populations.results.completeness import Completeness, Shares
-from biro.populations.results.counts import SourceCounts
-from biro.populations.results.draws import SourceDraws
-from biro.populations.results.number import NumberProbability
+from biro.source_finding.populations.results.catalogue import Catalogue, Entry
+from biro.source_finding.populations.results.completeness import Completeness, Shares
+from biro.source_finding.populations.results.counts import SourceCounts
+from biro.source_finding.populations.results.draws import SourceDraws
+from biro.source_finding.populations.results.number import NumberProbability
 
 Array = NDArray[np.float64]
 MOST_DOTS = 5000

@@ -30,16 +30,16 @@ from biro.likelihood.options import EngineKeywords
 from biro.models import Fixed, Population, SkyModel
 from biro.models.quantities.parameter import Column
 from biro.observation.observation import Observation
-from biro.populations.likelihoods import PopulationLikelihood
-from biro.populations.posterior import PopulationPosterior
-from biro.populations.problem import PopulationProblem
-from biro.populations.results.result import PopulationResult
-from biro.populations.source_draws import beam_of, source_draws
-from biro.populations.space import NO_SOURCE
 from biro.run.directory import RunDirectory
 from biro.run.interrupt import stop_on_signal
 from biro.run.log_file import NOTICE
 from biro.run.record import versions
+from biro.source_finding.populations.likelihoods import PopulationLikelihood
+from biro.source_finding.populations.posterior import PopulationPosterior
+from biro.source_finding.populations.problem import PopulationProblem
+from biro.source_finding.populations.results.result import PopulationResult
+from biro.source_finding.populations.source_draws import beam_of, source_draws
+from biro.source_finding.populations.space import NO_SOURCE
 
 log = logging.getLogger(__name__)
 Array = NDArray[np.float64]
@@ -65,9 +65,8 @@ def fit_population(
 ) -> PopulationPosterior:
     """Infer how many sources of a population there are, with everything else of a model.
 
-    Parallel tempering of states with any number of sources (`biro.populations`): sources appear and
-    disappear, split and merge, are exchanged, and drift along the gradient, at all temperatures from the
-    prior to the posterior.
+    Parallel tempering of states with any number of sources: sources appear and disappear, split and merge,
+    are exchanged, and drift along the gradient, at all temperatures from the prior to the posterior.
 
     Parameters
     ----------

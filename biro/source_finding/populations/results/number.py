@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from biro.display.formatting import Tabular, digits_after_point, percent, plain
 from biro.files.json_value import JsonValue
-from biro.populations.results.uncertainty import mean_error, probability_error
+from biro.source_finding.populations.results.uncertainty import mean_error, probability_error
 
 Array = NDArray[np.float64]
 LEVELS = (0.6827, 0.9545)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from biro.populations.likelihoods import PopulationLikelihood
+from biro.source_finding.populations.likelihoods import PopulationLikelihood
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]

@@ -23,7 +23,7 @@ from scipy.optimize import linear_sum_assignment
 from scipy.spatial import cKDTree
 from scipy.special import gammaln, ndtr
 
-from biro.populations.results.features import FLOOR, TYPICAL
+from biro.source_finding.populations.results.features import FLOOR, TYPICAL
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from biro.errors import LikelihoodError
 from biro.likelihood.likelihood import Likelihood
-from biro.populations.space import PopulationSpace, Quantity
+from biro.source_finding.populations.space import PopulationSpace, Quantity
 
 Array = NDArray[np.float64]
 _MOST_NUMBERS = 1 << 26

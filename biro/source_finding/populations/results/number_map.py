@@ -16,7 +16,7 @@ from biro.imaging.fits import write_image
 from biro.imaging.fits_header import Cards, celestial_axes
 from biro.imaging.psf import RestoringBeam
 from biro.models.components.direction import Centre
-from biro.populations.results.draws import SourceDraws
+from biro.source_finding.populations.results.draws import SourceDraws
 
 Array = NDArray[np.float64]
 PER_BEAM = 5.0

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from biro.errors import LikelihoodError
 from biro.inference.maximum.tempering.particles import Stage, stages
 from biro.models.components.direction import Centre
-from biro.populations.likelihoods import PopulationLikelihood
-from biro.populations.moves import PopulationMoves
-from biro.populations.places import Mixture, PlaceMixtures
-from biro.populations.residual_score import ResidualScore
-from biro.populations.scales import Scales
-from biro.populations.space import NO_SOURCE
+from biro.source_finding.populations.likelihoods import PopulationLikelihood
+from biro.source_finding.populations.moves import PopulationMoves
+from biro.source_finding.populations.places import Mixture, PlaceMixtures
+from biro.source_finding.populations.residual_score import ResidualScore
+from biro.source_finding.populations.scales import Scales
+from biro.source_finding.populations.space import NO_SOURCE
 
 Array = NDArray[np.float64]
 _N_PRIOR, _TRIES = 256, 50
