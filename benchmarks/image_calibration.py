@@ -122,7 +122,8 @@ def _fitted(case: tuple[str, int], size: int, options: dict[str, Any]) -> dict[s
     import jax
 
     from biro.image_posterior.sampling.chains import sample_chains
-    from biro.image_posterior.sampling.variational import Settings, sample
+    from biro.image_posterior.sampling.draws import Settings
+    from biro.image_posterior.sampling.variational import sample
 
     (name, seed), began = case, time.perf_counter()
     made, rng = coverage_of(name, size), np.random.default_rng([seed, ord(name[0])])

@@ -105,8 +105,9 @@ def compared(size: int, n_time: int, settings: dict[str, Any] | None) -> Iterato
     """A line for each model; without settings of gradients alone."""
     import jax
 
+    from biro.image_posterior.sampling.draws import Settings
     from biro.image_posterior.sampling.sky_priors import CorrelatedField
-    from biro.image_posterior.sampling.variational import Settings, sample
+    from biro.image_posterior.sampling.variational import sample
 
     empty, rng = operator_of(size, n_time), np.random.default_rng(1)
     prior = CorrelatedField(size, 1.0)

@@ -67,8 +67,9 @@ def fitted(day: Day, seed: int, options: dict[str, Any], *, is_still: bool) -> d
     import jax
 
     from biro.image_posterior.sampling.chains import ChainDraws, sample_chains
+    from biro.image_posterior.sampling.draws import Settings
     from biro.image_posterior.sampling.movie_result import significance
-    from biro.image_posterior.sampling.variational import Settings, sample
+    from biro.image_posterior.sampling.variational import sample
 
     began, rng = time.perf_counter(), np.random.default_rng([seed, 77])
     xi = rng.normal(size=day.prior.n)

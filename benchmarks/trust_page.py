@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 from common.options import RESULTS
+from common.population_scores import tables
 from common.results import read
 from common.tables import NOTHING, markdown_table, page_arguments, replace_section, write_page
 from common.types import Line
@@ -305,11 +306,17 @@ def is_missed(line: Line) -> bool:
     return "pulls" in line and not line["warnings"] and max(map(abs, line["pulls"].values())) > 4.0
 
 
+def population_section(about: Line, lines: Sequence[Line]) -> str:
+    hours = sum(line["seconds"] for line in lines) / 3600.0
+    return f"{tables(lines)}\n\n{ran_on(about, f'{len(lines)} fields, {hours:.2g} hours of one core')}"
+
+
 SECTIONS: dict[str, tuple[str, Callable[[Line, Sequence[Line]], str]]] = {
     "sbc": ("sbc/*.json", sbc_section),
     "precision": ("trust/precision_*.jsonl", precision_section),
     "evidence": ("trust/evidence_of_*.jsonl", evidence_section),
     "honesty": ("trust/honesty_of_*.jsonl", honesty_section),
+    "populations": ("population_calibration/*.jsonl", population_section),
     "model choice": ("trust/model_choice.jsonl", model_choice_section),
 }
 

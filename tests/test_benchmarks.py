@@ -267,3 +267,29 @@ def test_goals_are_judged_by_their_bounds(benchmarks: Benchmarks) -> None:
     assert share["found"] == pytest.approx(24 * 2e9 / 100e9)
     assert share["reached"] is True
     assert on_cpu[1]["reached"] is None  # the peer was not there
+
+
+def test_scores_of_populations_see_probabilities_that_are_too_sure(benchmarks: Benchmarks) -> None:
+    """Numbers drawn from P(k) lie within 4 sigma of it; numbers that are a wider draw do not."""
+    scores, rng = benchmarks("common.population_scores"), np.random.default_rng(3)
+
+    def sigmas(share: float) -> list[float]:
+        """Of a binomial number of sources of 8, whose stated probability is 0.5."""
+        stated = [0.00391, 0.03125, 0.10938, 0.21875, 0.27344, 0.21875, 0.10938, 0.03125, 0.00391]
+        lines = [
+            {"number": int(n), "probability": stated, "n_effective_of_number": 1e6}
+            for n in rng.binomial(8, rng.choice([share, 1.0 - share], 300))
+        ]
+        return [float(row[-1]) for row in scores._number(lines) if row[-1] != "-"]
+
+    assert max(map(abs, sigmas(0.5))) < 4.0
+    # Shares of 0.3 and 0.7 make the scatter of the number 1.5 times as large.
+    assert max(map(abs, sigmas(0.3))) > 6.0
+
+
+def test_sources_are_matched_one_to_one(benchmarks: Benchmarks) -> None:
+    """As many as can be match, although one pair alone would be nearer; what is further off does not."""
+    matched = benchmarks("population_calibration").matched
+    truth, found = np.array([[0.0, 0.0], [0.4, 0.0], [5.0, 0.0]]), np.array([[0.3, 0.0], [0.8, 0.0]])
+    assert matched(truth, found, 0.5) == {0: 0, 1: 1}
+    assert matched(truth[:0], found, 0.5) == {}

@@ -65,15 +65,22 @@ def plot(
     """Redraw the plots and the report of a run.
 
     With --parameters, biro draws only the corner plot and the traces of these parameters. With --format pdf,
-    it writes only PDF files, neither PNG files nor the report.
+    it writes only PDF files, neither PNG files nor the report. An image that was fitted has its pictures
+    redrawn from its samples.
     """
+    from biro.errors import InputError
     from biro.inference.posterior.posterior import Posterior
     from biro.plots.labels import chosen_columns
     from biro.plots.standard import of_posterior
 
     refuse_folder_of_runs(run)
     if (run / "image.npz").exists():
-        _draw_image(run)
+        if obs or parameters:
+            option = "--obs" if obs else "--parameters"
+            raise InputError(
+                f"{option}: pictures of an image are drawn from {run / 'image.npz'}; leave it out"
+            )
+        _draw_image(run, format_)
         return
     if (run / "population.npz").exists():
         from biro.populations.posterior import PopulationPosterior
@@ -92,15 +99,16 @@ def plot(
     draw_run(run, posterior, likelihood, format_)
 
 
-def _draw_image(run: Path) -> None:
-    """Draw the picture of an image that was fitted again."""
-    from biro.files.atomic import write_figure
+def _draw_image(run: Path, format_: Format) -> None:
+    """Draw all pictures of an image that was fitted again."""
+    from biro.image_posterior.results.pictures import write_pictures
     from biro.image_posterior.results.result import read_result
 
     image = read_result(run)
     plain_pictures()
-    write_figure(run / "image.png", image.plot(), dpi=150)
-    say(f"written: {run / 'image.png'}")
+    with after_result(f"the image is in {run / 'image.npz'}", f"free disk space, then: biro plot {run}"):
+        for path in write_pictures(image, run, format_):
+            say(f"written: {path}")
 
 
 def draw_population(run: Path, found: PopulationPosterior) -> None:

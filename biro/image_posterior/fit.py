@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,16 +15,16 @@ from biro.choices import Gains
 from biro.display.arguments import OBSERVATION, SKY, takes
 from biro.display.progress import showing
 from biro.errors import InputError
-from biro.image_posterior.frames import FramesOperator, change_remark
+from biro.image_posterior.frames import FramesOperator
 from biro.image_posterior.make_problem import image_problem
 from biro.image_posterior.maps.map_checkpoint import NAME
-from biro.image_posterior.operator import ImageOperator, Vis, source_outside
+from biro.image_posterior.misfit import misfit_lines
+from biro.image_posterior.primary_beam import check_scalar
 from biro.image_posterior.problem import CHECKPOINT, FittedImage, ImageProblem
 from biro.image_posterior.results.map_facts import with_map_facts
 from biro.image_posterior.results.products import CALIBRATED, write_calibrated
-from biro.image_posterior.results.result import FILE, MISFIT, ImagePosterior
+from biro.image_posterior.results.result import FILE, ImagePosterior
 from biro.image_posterior.results.run import image_run
-from biro.image_posterior.short_baselines import at_one_place
 from biro.image_posterior.single_dish_file import read_map
 from biro.imaging.imager import first_date, origin_of
 from biro.imaging.psf import fit_beam
@@ -147,6 +147,7 @@ def _prior_of(sky: SkyModel) -> ImagePrior:
             "of any number; write [[source]] tables"
         )
     prior: ImagePrior = sky.image_priors[0]
+    check_scalar(sky)
     if sky.beam is not None and (prior.is_polarised or prior.spectral_index is not None):
         raise InputError(
             "[beam] in front of a fitted image needs Stokes I without a spectrum; leave [beam] out and "
@@ -279,12 +280,8 @@ def _result(problem: ImageProblem, fitted: FittedImage) -> ImagePosterior:
     residuals = operator.residuals(model)
     chi2 = tuple(value / noise**2 for value in operator.chi2(model))
     reduced = sum(chi2) / max(1.0, 2.0 * sum(operator.n_data) - fitted.n_free)
-    remarks = [*fitted.remarks]
-    outside = source_outside(operator, residuals, noise) if reduced > MISFIT else None
-    if reduced > MISFIT:
-        changes = _changes(problem, operator, residuals, noise)
-        remarks.insert(0, _misfit(problem, reduced, outside, changes))
-    remarks += [outside] if outside else []
+    first, last = misfit_lines(problem, operator, residuals, noise, reduced)
+    remarks = [*first, *fitted.remarks, *last]
     freq = float(np.concatenate([part.chan_freq for part in parts]).mean())
     if problem.planes is not None and operator.freq is not None:
         freq = problem.planes.reference
@@ -319,52 +316,4 @@ def _result(problem: ImageProblem, fitted: FittedImage) -> ImagePosterior:
         remarks=(*remarks, *operator.field.remarks),
         facts={"seed": problem.seed, **fitted.facts},
         arrays={**fitted.arrays, **more},
-    )
-
-
-def _changes(
-    problem: ImageProblem, operator: ImageOperator, residuals: Sequence[Vis], noise: float
-) -> str | None:
-    """The line on changes in time; none of closures, nor of pointings, which have times of their own."""
-    if problem.closures or len(set(problem.pointings)) > 1:
-        return None
-    prior, remedy = problem.prior, "give frames = 4"
-    has_more = prior.is_polarised or prior.spectral_index is not None or prior.single_dish is not None
-    if has_more or operator.beams is not None or problem.free is not None:
-        remedy = "select a shorter time, time_range= or --time-range"
-    elif prior.prior != "correlated-field":
-        remedy = 'give prior = "correlated-field" and frames = 4'
-    return change_remark(operator, residuals, noise, remedy)
-
-
-def _misfit(problem: ImageProblem, reduced: float, outside: str | None, changes: str | None) -> str:
-    """The line of an image that does not fit."""
-    line = f"THE IMAGE DOES NOT FIT: chi2/dof is {reduced:.3g}, 1 is expected"
-    if outside:
-        return f"{line}; another line says why"
-    if changes:
-        return f"{line}. {changes}"
-    near = at_one_place(problem.observation)
-    if near:
-        return f"{line}. {near}"
-    if problem.closures:
-        return (
-            f"{line}. Closures do not depend on gains: look for outliers (biro flag), state errors of "
-            "baselines ([noise] systematic), or make the image larger"
-        )
-    gains = problem.sky.gains
-    if problem.prior.is_polarised and all(gain.feeds == "common" for gain in gains):
-        return (
-            f"{line}. The usual causes are errors of gains, also those that differ between the hands (add "
-            '[gain] with priors and feeds = "separate"), leakage ([leakage] with priors), and an image that '
-            "is too small"
-        )
-    if gains:
-        return (
-            f"{line}. The gains of [gain] do not explain it: shorten `per`, add amplitude or phase, state "
-            "errors of baselines ([noise] systematic), or make the image larger"
-        )
-    return (
-        f"{line}. The usual causes are errors of gains (add [gain] with priors to the model), bright points "
-        "between pixels (give a smaller cell, or add them as [[source]]), and an image that is too small"
     )

@@ -11,15 +11,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from biro.errors import InputError
 from biro.image_posterior.field import ImageField
-from biro.image_posterior.operator import OUTSIDE_SHARE, OUTSIDE_SIGMA, ImageOperator, Vis
+from biro.image_posterior.operator import ImageOperator, Vis
 from biro.models import Fixed, ImagePrior
 from biro.models.quantities import units
 from biro.observation.observation import Observation
 from biro.observation.selection import to_utc
 
 Array = NDArray[np.float64]
-_N_PART = 4
-"""Parts of the time of which residuals of a constant image are compared; of a movie these are half frames."""
 Index = NDArray[np.int64]
 _ROUNDING = 1e-6
 """Part of a frame by which the last frame may be longer, so that rounding makes no further one."""
@@ -197,54 +195,3 @@ class FramesOperator(ImageOperator):
         for rows, residual, weight in zip(self.times.rows, self.residuals(model), self.weights, strict=True):
             np.add.at(out, rows, (weight * np.abs(residual) ** 2).sum(axis=(1, 2)))
         return out
-
-
-def change_remark(
-    operator: ImageOperator, residuals: Sequence[Vis], noise: float = 1.0, remedy: str = "give frames = 4"
-) -> str | None:
-    """A line where residuals differ between parts of the time by what a change of the source would make.
-
-    The criterion is that of `source_outside`: points of each part of the time explain at least
-    `OUTSIDE_SHARE` of what is left of chi2 above noise. Images of residuals that all parts have in common are
-    subtracted.
-
-    Parameters
-    ----------
-    operator : ImageOperator
-    residuals : sequence of complex (n_row, n_chan, n_corr), Jy
-        Of the image that was fitted.
-    noise : float
-        Factor by which the noise is larger than the weights state.
-    remedy : str
-        What to do where the image is constant.
-    """
-    parts, is_movie = operator.observation.partitions, isinstance(operator, FramesOperator)
-    times = np.concatenate([part.time for part in parts])
-    if len(np.unique(times)) < 2 * _N_PART:
-        return None
-    n_part = _N_PART
-    if isinstance(operator, FramesOperator):
-        n_part = 2 * operator.times.n
-        first, last = operator.times.edges[[0, -1]]
-    else:
-        first, last = times.min(), np.nextafter(times.max(), np.inf)
-    planes, weights = np.zeros((n_part, operator.field.size, operator.field.size)), np.zeros(n_part)
-    for part, vis, weight in zip(parts, residuals, operator.weights, strict=True):
-        own = np.clip((part.time - first) / (last - first) * n_part, 0, n_part - 1).astype(int)
-        for k in np.unique(own):
-            rows = np.flatnonzero(own == k)
-            gridder = operator.gridder_of(part.some(rows, slice(None)), operator.field.grid)
-            planes[k] += gridder.grid(np.ascontiguousarray(vis[rows]), np.ascontiguousarray(weight[rows]))[0]
-            weights[k] += weight[rows].sum()
-    planes, weights = planes[weights > 0.0], weights[weights > 0.0]
-    planes -= (weights / weights.sum())[:, None, None] * planes.sum(axis=0)
-    explained = float(np.sum(np.abs(planes).max(axis=(1, 2)) ** 2 / weights))
-    pairs = zip(operator.weights, residuals, strict=True)
-    chi2 = sum(float((weight * np.abs(vis) ** 2).sum()) for weight, vis in pairs)
-    left = chi2 - 2.0 * noise**2 * sum(operator.n_data)
-    if not explained > max(len(weights) * (OUTSIDE_SIGMA * noise) ** 2, OUTSIDE_SHARE * left):
-        return None
-    remedy = "give more frames" if is_movie else remedy
-    return (
-        f"Residuals differ from one part of the time to another: the source changes ({remedy}), or gains do"
-    )

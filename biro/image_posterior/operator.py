@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from biro.display.formatting import FLUXES, angle_text, unit_for
 from biro.errors import InputError
 from biro.image_posterior.field import ImageField
 from biro.imaging.frequency_nodes import lagrange
@@ -28,10 +27,6 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 Vis = NDArray[np.complexfloating]
 Operator = TypeVar("Operator", bound="ImageOperator")
-OUTSIDE_SIGMA, OUTSIDE_SHARE = 7.0, 0.3
-"""A source outside: sigma of the noise, and share of the misfit that it explains, at least."""
-WIDER, WIDEST = 4, 2048
-"""How many times wider the image is in which sources outside are looked for, and its pixels at most."""
 REMEDY = "give a cell of at most {}, or leave cell out"
 
 
@@ -318,56 +313,6 @@ class ImageOperator:
             backend=self._backend,
             memory_limit=self._memory_limit,
         )
-
-
-def source_outside(operator: ImageOperator, residuals: Sequence[Vis], noise: float = 1.0) -> str | None:
-    """A line about a source outside of the field, from a dirty image of the residuals of a wider field.
-
-    It is one where a point there would explain at least `OUTSIDE_SHARE` of what is left of chi2 above noise,
-    and is `OUTSIDE_SIGMA` times the noise. Phases that are not calibrated scatter flux over
-    the wider image, too, but no single point explains them.
-
-    Parameters
-    ----------
-    operator : ImageOperator
-    residuals : sequence of complex (n_row, n_chan, n_corr), Jy
-        Of the image that was fitted.
-    noise : float
-        Factor by which the noise is larger than the weights state.
-    """
-    field, n = operator.field, WIDER * operator.field.size
-    while n > field.size and (n > WIDEST or n * field.cell > 1.3):
-        n -= 2 * (field.size // 2)
-    if n <= field.size:
-        return None
-    plane = np.zeros((n, n))
-    for part, vis, weight in zip(operator.observation.partitions, residuals, operator.weights, strict=True):
-        plane += operator.gridder_of(part, ImageGrid(n, field.cell)).grid(np.ascontiguousarray(vis), weight)[
-            0
-        ]
-    start = n // 2 - field.size // 2
-    inside = slice(start, start + field.size)
-    plane[inside, inside] = 0.0
-    y, x = np.unravel_index(int(plane.argmax()), plane.shape)
-    explained = plane[y, x] ** 2 / operator.weight_sum
-    pairs = zip(operator.weights, residuals, strict=True)
-    chi2 = sum(float((weight * np.abs(vis) ** 2).sum()) for weight, vis in pairs)
-    left = chi2 - 2.0 * noise**2 * sum(operator.n_data)
-    if not (plane[y, x] > 0.0 and explained > max((OUTSIDE_SIGMA * noise) ** 2, OUTSIDE_SHARE * left)):
-        return None
-    ways = "west" if x > n // 2 else "east", "south" if y < n // 2 else "north"
-    flux, east, north = (
-        plane[y, x] / operator.weight_sum,
-        (n // 2 - x) * field.cell,
-        (y - n // 2) * field.cell,
-    )
-    unit = unit_for([flux], FLUXES)
-    return (
-        f"SOURCE OUTSIDE: about {unit.text(flux, 2)} {unit.name} lie {angle_text(abs(east))} "
-        f"{ways[0]} and {angle_text(abs(north))} {ways[1]} "
-        "of the phase centre, outside the image. The sidelobes of this source are in the image. Make the "
-        "field larger (field, size), or add the source as [[source]]"
-    )
 
 
 def with_data(operator: Operator, data: Sequence[Vis], weights: Sequence[ArrayLike]) -> Operator:

@@ -16,6 +16,7 @@ from biro.imaging.seen_image import SeenImage
 from biro.models import PointSource, SkyModel
 from biro.models.components.direction import basis
 from biro.models.components.image import ImageModel
+from biro.models.components.jones_beam import GridBeam
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition
 
@@ -25,6 +26,10 @@ SAME_CENTRE = 1e-12
 """Distance of phase centres, rad, below which they are one."""
 LITTLE = 0.1
 """Sensitivity relative to the largest below which a pixel counts as hardly seen."""
+_SCALAR = (
+    'a fitted image takes a scalar beam that all antennas have in common; write [beam] kind = "cos3", '
+    '"gaussian" or "airy", or leave [beam] out and fit apparent brightness'
+)
 BEAM_ERROR = 1e-5
 """Error of the beam at channels between its nodes, relative to its sum over the image."""
 
@@ -82,13 +87,20 @@ def power_patterns(
     for i, part in enumerate(observation.partitions):
         seen = SeenImage(part, ones, bound.fixed_beam(i))
         if seen.has_aterms:
-            raise InputError(
-                "a fitted image takes a scalar beam that is the same for all antennas and times; write "
-                '[beam] kind = "cos3", "gaussian" or "airy" without pointing errors, or leave [beam] out and '
-                "fit apparent brightness"
-            )
+            raise InputError(f"[beam]: the beam differs between antennas or times, and {_SCALAR}")
         found.append(_pattern(seen, part, None if freq is None else np.asarray(freq, np.float64)))
     return found
+
+
+def check_scalar(sky: SkyModel) -> None:
+    """Refuse beams of Jones matrices in front of an image that is fitted.
+
+    Raises
+    ------
+    InputError
+    """
+    if isinstance(sky.beam, GridBeam):
+        raise InputError(f'[beam] kind = "{sky.beam.kind}": the beam has Jones matrices, and {_SCALAR}')
 
 
 def _pattern(seen: SeenImage, part: Partition, freq: Array | None) -> PowerPattern:

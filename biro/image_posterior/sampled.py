@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,12 +29,13 @@ from biro.image_posterior.sampled_model import (
 )
 from biro.image_posterior.sampled_result import fitted_image
 from biro.image_posterior.sampling.jax_room import double_precision, has_gpu
+from biro.models import Gain
 from biro.models.quantities.prior import Normal
 
 if TYPE_CHECKING:
     from biro.image_posterior.sampled_model import AnyModel
     from biro.image_posterior.sampling.compact import CompactModel
-    from biro.image_posterior.sampling.variational import Draws, Method, Settings
+    from biro.image_posterior.sampling.draws import Draws, Method, Settings
 
 log = logging.getLogger(__name__)
 
@@ -157,17 +159,28 @@ def _for_fast_map(problem: ImageProblem) -> ImageProblem:
     prior = replace(problem.prior, flux=given, stokes="I", spectral_index=None)
     if not problem.prior.is_polarised:
         return replace(problem, options={}, prior=prior)
-    gains = tuple(replace(gain, feeds="common") for gain in problem.sky.gains)
-    sky = replace(problem.sky, gain=gains or None, leakage=None, feeds=None)
+    sky = replace(problem.sky, gain=_of_both_hands(problem.sky.gains) or None, leakage=None, feeds=None)
     return replace(problem, options={}, prior=prior, sky=sky)
 
 
+def _of_both_hands(gains: Sequence[Gain]) -> tuple[Gain, ...]:
+    """Gains as data of Stokes I have them: one for both hands, without those of their ratio alone."""
+    common = (
+        replace(gain, feeds="common", ratio_amplitude=None, ratio_phase=None)
+        for gain in gains
+        if gain.feeds != "ratio" or any(getattr(gain, key) is not None for key in ("amplitude", "phase"))
+    )
+    return tuple(common)
+
+
 def _settings(problem: ImageProblem) -> Settings:
-    from biro.image_posterior.sampling.variational import Settings
+    from biro.image_posterior.sampling.draws import Settings
 
     names = ("method", "n_samples", "n_iterations", "n_pairs", "n_steps", "elbo")
     check_names(problem.options, names, "fit_image")
-    return Settings(seed=problem.seed, **problem.options)
+    # Which method is the default depends on the data: what one alone refuses is checked when it is known.
+    given = {"method": "hmc", **problem.options}
+    return Settings(seed=problem.seed, **given)
 
 
 def _first_image(problem: ImageProblem) -> FittedImage:

@@ -137,7 +137,8 @@ class SplitAndMerge:
 
     The sum of fluxes F and its centre stay. The difference d of the two places is normal with the standard
     deviation `width` along the axes of the beam, and the part f of the first in the flux uniform; the
-    Jacobian of (place, F, d, f) -> two places and fluxes is F. A merger chooses the second of its two points
+    Jacobian of (place, F, d, f) -> two places and fluxes is F. The second gets all else that points have, such
+    as a spectral index, from the prior, and the first keeps it. A merger chooses the second of its two points
     with a probability proportional to the density of its difference from the first.
 
     Parameters
@@ -152,6 +153,8 @@ class SplitAndMerge:
     def __init__(self, likelihood: PopulationLikelihood, whitening: Array, width: float) -> None:
         self._likelihood, self._whitening, self._width = likelihood, whitening, width
         self._log_area = float(np.log(np.abs(np.linalg.det(whitening))))
+        space = likelihood.space
+        self._others = [i for i in range(space.n_quantity) if i not in (*space.place, space.flux)]
 
     def __call__(self, rng: np.random.Generator, walkers: Walkers) -> tuple[Mask, Mask]:
         """One attempt for each walker; which were tried (not impossible at once) and accepted."""
@@ -222,12 +225,14 @@ class SplitAndMerge:
         here, slots = np.arange(len(which)), space.slots_of(rows)
         place, flux = self._places(slots)[here, first], slots[here, first, 1 + space.flux].copy()
         apart, part = self._width * rng.standard_normal((len(which), 2)), rng.random(len(which))
-        slots[here, number] = slots[here, first]
+        kind = slots[here, first, 0].astype(np.int64)
+        slots[here, number, 0], slots[here, number, 1:] = kind, space.draw_sources(rng, kind)
         self._set(slots, first, place + (1.0 - part)[:, None] * apart, part * flux)
         self._set(slots, number, place - part[:, None] * apart, (1.0 - part) * flux)
         choice, density = self._log_choice(rows, first, number)
         # (1 / (n + 1)) choice / ((1 / n) density) for n points, the Jacobian F, and the places in the order.
         ratio = np.log(n_point) - np.log(n_point + 1.0) + choice - density + np.log(np.abs(flux))
+        ratio -= space.log_density(slots[here, number, 1:], kind, self._others)
         return which, rows, ratio + np.log(number + 1.0)
 
     def _merge(self, rng: np.random.Generator, rows: Array) -> tuple[Index, Array, Array]:
@@ -256,7 +261,8 @@ class SplitAndMerge:
         merged = space.without_source(merged, second)
         with np.errstate(divide="ignore"):
             ratio = np.log(n_point - 1.0) - np.log(n_point) + choice - density + np.log(np.abs(flux))
-        ratio = ratio + np.log(number)
+        kind = slots[here, second, 0].astype(np.int64)
+        ratio += np.log(number) - space.log_density(slots[here, second, 1:], kind, self._others)
         # Parts outside 0 .. 1 are of fluxes of either sign, which no split makes.
         inside = ((part[:, 0] > 0.0) & (part[:, 0] < 1.0)) | ~np.isfinite(part[:, 0])
         return which, merged, np.where(inside, -ratio, -np.inf)

@@ -272,7 +272,7 @@ class FoundSources(Tabular):
         )
 
     def with_population(self) -> SkyModel:
-        """`sky` with a population in place of its sources, for `biro.fit_population`: their number is inferred.
+        """`sky` with a population in place of its sources, for `biro.fit_population`.
 
         Its priors have the scales of what was found (`biro.source_finding.proposed_model`).
         """

@@ -83,8 +83,8 @@ def propose(
 def propose_population(sources: Sequence[FoundSource], beam_size: float) -> Population:
     """A population with the scales of sources that were found, so that their number is inferred with them.
 
-    Places are anywhere in the field of the image. The number has a Poisson prior with the number that was found
-    for its mean. Fluxes are a power law (index 1.5) from twice the smallest error of a flux, which is about
+    Places are anywhere in the field of the image. The number has a Poisson prior with the number that was
+    found for its mean. Fluxes are a power law (index 1.5) from twice the smallest error of a flux, which is about
     the noise of the image, to three times the brightest source; sizes are half-normal with the larger of
     the beam and the largest source.
 

@@ -123,7 +123,7 @@ def test_the_first_image_takes_the_noise_that_is_given(made: SimpleNamespace) ->
 
 def test_the_plan_states_memory_and_time_by_images_not_by_visibilities(made: SimpleNamespace) -> None:
     from biro.image_posterior.sampled import _plan
-    from biro.image_posterior.sampling.variational import Settings
+    from biro.image_posterior.sampling.draws import Settings
 
     text = _plan(made, made.model, Settings(n_pairs=2, n_samples=2))
     # 4 states of 10 times 256 numbers and 8 arrays of 32 x 32, and 2 samples, of 8 bytes each: 0.348 MB.

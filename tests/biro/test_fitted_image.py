@@ -19,9 +19,11 @@ import biro
 from biro.cli.app import app
 from biro.image_posterior.field import ImageField, choose_field
 from biro.image_posterior.make_problem import noise_of, one_hand
+from biro.image_posterior.maps import self_calibration
 from biro.image_posterior.maps.regularisers import Regulariser, make_regulariser
 from biro.image_posterior.maps.smooth import FluxPrior, smooth_map
-from biro.image_posterior.operator import ImageOperator, source_outside, with_data
+from biro.image_posterior.misfit import source_outside
+from biro.image_posterior.operator import ImageOperator, with_data
 from biro.image_posterior.results.region import parse_region
 from biro.image_posterior.results.result import ImagePosterior, read_result
 from biro.image_posterior.sampled_model import flux_of
@@ -418,7 +420,12 @@ def test_samples_give_errors_of_regions(fitted: ImagePosterior) -> None:
     assert "+-" in str(flux)
 
 
-def test_gains_are_solved_between_cycles() -> None:
+@pytest.mark.parametrize("strongest", [None, 1e9])
+def test_gains_are_solved_between_cycles(strongest: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Penalties that leave nothing of the first images leave the start, and weaker ones follow."""
+    if strongest is not None:
+        strengths = np.geomspace(strongest, 10.0, self_calibration.N_SHALLOW)
+        monkeypatch.setattr(self_calibration, "_strengths", lambda *_: strengths)
     observation = simulated(sky_of_points(), noise=0.1)
     rng = np.random.default_rng(6)
     parts = []

@@ -212,10 +212,11 @@ class TestSamples:
             yield
 
     def test_flux_and_pixels_have_the_posterior_of_the_linear_model(self, linear: SimpleNamespace) -> None:
+        from biro.image_posterior.sampling.draws import Settings
         from biro.image_posterior.sampling.jax_operator import UsedData
         from biro.image_posterior.sampling.models.component_model import ComponentModel
         from biro.image_posterior.sampling.models.visibility_model import VisibilityModel
-        from biro.image_posterior.sampling.variational import Settings, sample
+        from biro.image_posterior.sampling.variational import sample
 
         prior = SimpleNamespace(
             n=N * N, lines=(), is_hyper=np.zeros(N * N, bool),

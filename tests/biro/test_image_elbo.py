@@ -51,7 +51,8 @@ def test_of_a_linear_model_it_is_the_evidence(method: Any) -> None:
     import jax.numpy as jnp
     import nifty.re as jft
 
-    from biro.image_posterior.sampling.variational import Settings, sample
+    from biro.image_posterior.sampling.draws import Settings
+    from biro.image_posterior.sampling.variational import sample
 
     rng = np.random.default_rng(1)
     matrix = rng.normal(size=(40, 20))
@@ -80,7 +81,8 @@ def test_of_a_model_that_is_not_linear_it_lies_below() -> None:
     """Rates exp(a + b/2) of two numbers, with ln Z by quadrature."""
     import jax.numpy as jnp
 
-    from biro.image_posterior.sampling.variational import Settings, sample
+    from biro.image_posterior.sampling.draws import Settings
+    from biro.image_posterior.sampling.variational import sample
 
     data, factor = np.array([2.0, 3.0, 1.5, 2.0]), np.array([1.0, 1.5, 0.5, 1.0])
     model = Measured(lambda xi: jnp.exp(xi[0] + 0.5 * xi[1]) * factor, data, 2)
@@ -158,7 +160,7 @@ def test_the_command_compares_images_but_not_with_other_runs(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("value", [2, "yes"])
 def test_other_values_of_the_option_are_refused(value: Any) -> None:
-    from biro.image_posterior.sampling.variational import Settings
+    from biro.image_posterior.sampling.draws import Settings
 
     with pytest.raises(InputError, match="elbo: 1 or 0"):
         Settings(elbo=value)
@@ -170,7 +172,7 @@ def test_an_error_that_is_not_known_is_stated() -> None:
 
 def test_too_few_samples_are_refused() -> None:
     """One pair has no error of the ELBO, and one sample of chains no error at all."""
-    from biro.image_posterior.sampling.variational import Settings
+    from biro.image_posterior.sampling.draws import Settings
 
     with pytest.raises(InputError, match="n_samples = 4 at least, found 2"):
         Settings(elbo=True, n_samples=2)

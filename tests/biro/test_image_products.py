@@ -6,6 +6,7 @@ Oracles are images whose profile is a closed form, and samples whose distributio
 import json
 import os
 import re
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +21,7 @@ import biro
 from biro.cli.app import app
 from biro.image_posterior.field import ImageField
 from biro.image_posterior.operator import ImageOperator
+from biro.image_posterior.results import sample_store
 from biro.image_posterior.results.products import CALIBRATED
 from biro.image_posterior.results.result import ImagePosterior
 from biro.image_posterior.sampling import jax_room
@@ -288,3 +290,86 @@ def test_chains_go_on_with_more_steps() -> None:
     from biro.run.record import changes
 
     assert not changes({"options": {}}, {"options": {"n_steps": 6400, "n_iterations": 50}}, MAY_CHANGE)
+
+
+class TestStore:
+    """Many samples go into samples.zarr."""
+
+    @pytest.fixture
+    def image(self, monkeypatch: pytest.MonkeyPatch) -> ImagePosterior:
+        monkeypatch.setattr(sample_store, "LARGE", 5 * 4 * N * N)
+        samples = plane() + np.random.default_rng(8).normal(size=(12, N, N))
+        spectra = {"wavenumber": np.arange(1.0, 4.0), "power_spectrum": np.ones((12, 3))}
+        return image_of(samples, arrays=spectra, remarks=("APPROXIMATE ERRORS: a remark",))
+
+    def test_xarray_reads_it_back(self, image: ImagePosterior, tmp_path: Path) -> None:
+        xarray = pytest.importorskip("xarray", reason="xarray is not installed")
+        pytest.importorskip("zarr", reason="zarr is not installed")
+        image.save(tmp_path, pictures=False)
+        assert not (tmp_path / "samples.fits").exists()
+        with xarray.open_zarr(tmp_path / sample_store.STORE, consolidated=False, chunks=None) as found:
+            # float32 has 24 bits.
+            np.testing.assert_allclose(found["image"], image.samples, rtol=1e-7)
+            assert found["image"].dims == ("sample", "stokes", "y", "x")
+            np.testing.assert_array_equal(found["power_spectrum"], image.arrays["power_spectrum"])
+            # The plane is 5 + 2 east + 3 north, in arcsec, but for noise of mean 0 that all pixels share out.
+            mean = found["image"].mean(("sample", "stokes"))
+            plain = 5.0 + 2.0 * found["x"] / ARCSEC + 3.0 * found["y"] / ARCSEC
+            # 12 draws of unit variance for each of 1024 pixels: 0.29 each, 4.5 of them at most.
+            assert float(abs(mean - plain).max()) < 1.3
+            assert found.attrs["remarks"] == list(image.remarks)
+            assert found["stokes"].values.tolist() == ["I"]
+        # A later result takes its place, whole.
+        replace(image, samples=image.samples[:8], arrays={}).save(tmp_path, overwrite=True, pictures=False)
+        with xarray.open_zarr(tmp_path / sample_store.STORE, consolidated=False, chunks=None) as found:
+            assert found.sizes["sample"] == 8
+        assert not [one for one in tmp_path.iterdir() if one.name.startswith(".")]
+
+    def test_chunks_hold_some_samples(
+        self, image: ImagePosterior, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        zarr = pytest.importorskip("zarr", reason="zarr is not installed")
+        monkeypatch.setattr(sample_store, "_CHUNK", 5 * 4 * N * N)
+        image.save(tmp_path, pictures=False)
+        assert zarr.open(tmp_path / sample_store.STORE)["image"].chunks == (5, 1, N, N)
+
+    def test_few_samples_stay_in_fits(self, image: ImagePosterior, tmp_path: Path) -> None:
+        replace(image, samples=image.samples[:4]).save(tmp_path, pictures=False)
+        assert (tmp_path / "samples.fits").exists()
+        assert not (tmp_path / sample_store.STORE).exists()
+
+    @pytest.mark.parametrize("name", ["xarray", "zarr"])
+    def test_a_missing_package_is_named_in_one_line(
+        self,
+        image: ImagePosterior,
+        tmp_path: Path,
+        name: str,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        monkeypatch.setitem(sys.modules, name, None)
+        image.save(tmp_path, pictures=False)
+        assert (tmp_path / "samples.fits").exists()
+        (line,) = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+        assert f"{name} is not installed" in line
+        assert 'pip install "biro-rime[formats]"' in line
+
+    def test_a_map_has_no_samples(self, image: ImagePosterior) -> None:
+        with pytest.raises(biro.InputError, match="it is the most probable image alone"):
+            replace(image, samples=image.samples[:1], is_map=True).to_xarray()
+
+
+def test_the_command_redraws_all_pictures(tmp_path: Path) -> None:
+    spectra = {"wavenumber": np.arange(1.0, 4.0), "power_spectrum": np.ones((4, 3))}
+    image_of(plane() + np.arange(4.0)[:, None, None], arrays=spectra).save(tmp_path)
+    made = sorted(tmp_path.glob("*.png"))
+    assert [path.name for path in made] == ["image.png", "power_spectrum.png"]
+    for path in made:
+        path.unlink()
+    works("plot", tmp_path)
+    assert sorted(tmp_path.glob("*.png")) == made
+    works("plot", tmp_path, "--format", "pdf")
+    assert [path.name for path in sorted(tmp_path.glob("*.pdf"))] == ["image.pdf", "power_spectrum.pdf"]
+    refused = CliRunner().invoke(app, ["plot", str(tmp_path), "--parameters", "core.I"])
+    assert refused.exit_code == 2
+    assert "--parameters: pictures of an image are drawn from" in refused.stderr

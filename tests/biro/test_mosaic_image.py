@@ -16,7 +16,7 @@ from biro.errors import InputError
 from biro.image_posterior.field import ImageField
 from biro.image_posterior.operator import ImageOperator
 from biro.image_posterior.primary_beam import about, mosaic_centre, power_patterns, widest_separation
-from biro.models import GaussianBeam, ImagePrior, Normal, PointSource, SkyModel
+from biro.models import GaussianBeam, ImagePrior, KatBeam, Normal, PointSource, SkyModel
 from biro.models.components.direction import lm_to_radec
 from biro.observation.observation import Observation
 from biro.observation.stokes import PSEUDO_I, form_stokes
@@ -132,3 +132,12 @@ def test_a_beam_with_a_prior_is_refused(mosaic: Observation) -> None:
     beam = GaussianBeam(fwhm=Normal(0.08, 0.01, "deg"), ref_freq="1.4 GHz")
     with pytest.raises(InputError, match="beam in front of a fitted image must be fixed"):
         power_patterns(mosaic, ImageField(SIZE, CELL, CENTRE), points(beam))
+
+
+def test_a_beam_of_jones_matrices_is_refused() -> None:
+    field = ImagePrior("field", prior="smooth")
+    sky = replace(points(), image_priors=(field,), beam=KatBeam(extent="1 deg"))
+    with pytest.raises(
+        InputError, match='"katbeam": the beam has Jones matrices, and a fitted image takes a'
+    ):
+        biro.fit_image(observed(0.02), sky, progress=False)

@@ -16,8 +16,9 @@ import biro
 from biro.cli.app import app
 from biro.errors import InputError
 from biro.image_posterior.field import ImageField
-from biro.image_posterior.frames import FramesOperator, change_remark, choose_frames
+from biro.image_posterior.frames import FramesOperator, choose_frames
 from biro.image_posterior.make_problem import image_problem
+from biro.image_posterior.misfit import change_remark
 from biro.image_posterior.operator import ImageOperator, with_data
 from biro.image_posterior.results.result import ImagePosterior, read_result
 from biro.models import AiryBeam, GaussianSource, ImageModel, ImagePrior, ModelError, PointSource, SkyModel
@@ -311,8 +312,9 @@ class LinearPrior:
 
 
 def test_samples_of_a_linear_prior_are_those_of_a_wiener_filter(observation: biro.Observation) -> None:
+    from biro.image_posterior.sampling.draws import Settings
     from biro.image_posterior.sampling.models.visibility_model import VisibilityModel
-    from biro.image_posterior.sampling.variational import Settings, sample
+    from biro.image_posterior.sampling.variational import sample
 
     rng, n, (part,) = np.random.default_rng(6), 8, observation.partitions
     # The middle frame has no data, and follows from the others.
@@ -443,7 +445,7 @@ class TestChangeRemark:
     def test_the_remedy_is_one_that_the_image_has(
         self, static: ImageOperator, options: dict[str, Any], pointings: list[Any], remedy: str | None
     ) -> None:
-        from biro.image_posterior.fit import _changes
+        from biro.image_posterior.misfit import _changes
 
         (part,) = static.observation.partitions
         prior = ImagePrior("x", **options)
@@ -494,12 +496,13 @@ def test_samples_that_leave_the_range_of_numbers_end_in_a_line(
 ) -> None:
     from biro.image_posterior import sampled
     from biro.image_posterior.sampling import variational
+    from biro.image_posterior.sampling.draws import Settings
 
     def fails(*_: Any, **__: Any) -> None:
         raise error("energy is Nan")  # as nifty does, and what JAX makes of it in compiled code
 
     monkeypatch.setattr(variational, "sample", fails)
-    settings, problem = variational.Settings(method="geovi"), SimpleNamespace(run_dir=None, single_dish=None)
+    settings, problem = Settings(method="geovi"), SimpleNamespace(run_dir=None, single_dish=None)
     with pytest.raises(biro.BiroError, match=r'method = "geovi": samples left the range .* \(n_pairs\)'):
         sampled._sampled(problem, SimpleNamespace(), settings, np.zeros(1))  # type: ignore[arg-type]
 
@@ -561,7 +564,11 @@ class TestResult:
         np.testing.assert_allclose(table["flux_jy"], image.movie.flux.flux, rtol=1e-8)
         with Image.open(tmp_path / "run" / "movie.gif") as animation:
             assert animation.n_frames == 3
-        assert (tmp_path / "run" / "movie.png").exists()
+        pictures = [tmp_path / "run" / name for name in ("movie.png", "light_curve.png", "movie.gif")]
+        for path in pictures:
+            path.unlink()
+        assert CliRunner().invoke(app, ["plot", str(tmp_path / "run")]).exit_code == 0
+        assert all(path.stat().st_size > 1000 for path in pictures)
         again = read_result(tmp_path / "run")
         np.testing.assert_array_equal(again.movie.samples, image.movie.samples)
         assert str(again) == str(image)

@@ -353,7 +353,7 @@ def test_a_polarised_image_with_a_spectrum_becomes_a_result_and_files(
 ) -> None:
     from biro.image_posterior import sampled
     from biro.image_posterior.results.result import read_result
-    from biro.image_posterior.sampling.variational import Draws
+    from biro.image_posterior.sampling.draws import Draws
 
     rng, made = np.random.default_rng(5), {}
 
@@ -411,7 +411,7 @@ def test_a_polarised_image_with_a_spectrum_becomes_a_result_and_files(
 )
 def test_leakages_count_where_geovi_has_converged(method: str, converged: bool, is_marked: bool) -> None:
     from biro.image_posterior.sampled_result import _remarks
-    from biro.image_posterior.sampling.variational import Draws
+    from biro.image_posterior.sampling.draws import Draws
 
     prior = SimpleNamespace(prior="correlated-field", is_polarised=True)
     problem: Any = SimpleNamespace(prior=prior, sky=SimpleNamespace(gains=()), options={})
@@ -467,3 +467,16 @@ def test_brightness_of_the_band_is_moved_to_the_reference_frequency() -> None:
         prior=SimpleNamespace(spectral_index=(Normal(-0.7, 0.5),)),
     )
     assert to_reference(problem) == pytest.approx((1.4 / 8.0) ** -0.7, rel=1e-12)
+
+
+def test_the_fast_map_has_the_gains_that_both_hands_share() -> None:
+    """Ratios of the hands have no place in Stokes I; a gain of nothing else is left out."""
+    from biro.image_posterior.sampled import _of_both_hands
+
+    phase = {"prior": "uniform", "low": "-180 deg", "high": "180 deg", "per": "scan"}
+    ratio = {"prior": "log-normal", "median": 1, "sd": 0.1, "per": "track"}
+    both = biro.models.Gain(feeds="ratio", phase=phase, ratio_amplitude=ratio)
+    alone = biro.models.Gain(feeds="ratio", ratio_amplitude=ratio)
+    apart = biro.models.Gain(feeds="separate", phase=phase)
+    expected = biro.models.Gain(phase=phase)
+    assert _of_both_hands((both, alone, apart)) == (expected, expected)

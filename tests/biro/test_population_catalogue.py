@@ -125,6 +125,23 @@ def test_a_neighbour_that_is_not_there_is_no_blend() -> None:
     assert confusion.merged < 0.01
 
 
+def test_fluxes_of_which_the_data_measure_the_sum_are_named() -> None:
+    """Both exist in all draws, with fluxes 1 +- 0.2 whose sum is 2 +- 0.02."""
+    draws = make_draws([[Truth(-0.25, 0.0, 1.0), Truth(0.25, 0.0, 1.0)]] * 2000)
+    rng = np.random.default_rng(11)
+    change, total = 0.2 * rng.standard_normal(2000), 2.0 + 0.02 * rng.standard_normal(2000)
+    first = draws.east < 0.0
+    flux = 0.5 * total[draws.draw] + np.where(first, 1.0, -1.0) * change[draws.draw]
+    anti = SourceDraws("field", ("point",), 2000, draws.draw, draws.kind, dict(draws.values) | {"I": flux})
+    (confusion,) = catalogue_of(anti).confusion
+    # -(0.04 - 0.0001) / (0.04 + 0.0001); the error of a correlation r is (1 - r^2) / sqrt(n).
+    assert confusion.correlation == pytest.approx(-0.995, abs=0.002)
+    assert confusion.number.tolist() == [0.0, 0.0, 1.0]
+    assert confusion.flux[2].error == pytest.approx(0.02, rel=0.1)  # 1 / sqrt(2000), four of these
+    assert "Use the sum" in str(confusion)
+    assert catalogue_of(draws).confusion == ()  # fluxes that do not depend on each other
+
+
 def test_alternatives_far_apart_are_named() -> None:
     """An alias: one place or another, never both."""
     rng = np.random.default_rng(2)
@@ -148,6 +165,19 @@ def test_sources_all_over_the_field_are_no_entries() -> None:
     assert catalogue.n_other_error == pytest.approx(math.sqrt(15.0 / 500.0), rel=0.13)
 
 
+def test_faint_sources_everywhere_in_a_small_field_are_no_entries_either() -> None:
+    """Fluxes far below the noise: ten sources of each draw lie anywhere in a field of 6 x 6 beams."""
+    rng = np.random.default_rng(12)
+    real = [Truth(-2.0, 0.0, 1.0), Truth(2.0, 1.0, 0.5, 0.8), Truth(0.6, 2.0, 0.3, 0.5, 0.1)]
+    rows = random_rows(real, 1000)
+    faint = [[Truth(*rng.uniform(-3, 3, 2), 0.02) for _ in range(rng.poisson(10))] for _ in rows]
+    catalogue = catalogue_of(make_draws([row + more for row, more in zip(rows, faint, strict=True)]))
+    # Their fluxes are 15 times larger, so that no faint source is taken for them but where tails meet.
+    found = [entry.probability for entry in catalogue]
+    assert found == pytest.approx([np.mean([one in row for row in rows]) for one in real], abs=0.003)
+    assert catalogue.n_other == pytest.approx(np.mean([len(more) for more in faint]), abs=0.01)
+
+
 def test_a_faint_source_among_others_is_found() -> None:
     rng = np.random.default_rng(4)
     rows = random_rows([Truth(2.0, -3.0, 0.1, 0.2, 0.1)], 1000)
@@ -155,6 +185,16 @@ def test_a_faint_source_among_others_is_found() -> None:
     rows = [row + [Truth(*rng.uniform(-10, 10, 2), 0.1) for _ in range(rng.poisson(3))] for row in rows]
     (entry,) = catalogue_of(make_draws(rows))
     # Others lie within half a beam in 3 pi / 4 / 400 = 0.6 % of the draws.
+    assert entry.probability == pytest.approx(expected, abs=0.012)
+
+
+def test_a_rare_source_that_scatters_over_a_beam_is_found() -> None:
+    rng = np.random.default_rng(1)
+    rows = random_rows([Truth(0.0, 0.0, 0.1, 0.1, 0.4)], 2000, 3)
+    expected = np.mean([len(row) for row in rows])
+    rows = [row + [Truth(*rng.uniform(-10, 10, 2), 0.1) for _ in range(rng.poisson(2))] for row in rows]
+    (entry,) = catalogue_of(make_draws(rows))
+    # Beyond a beam lie exp(-1 / (2 0.4^2)) = 4 % of it; others lie within half a beam in 0.4 % of the draws.
     assert entry.probability == pytest.approx(expected, abs=0.012)
 
 

@@ -39,6 +39,8 @@ class Constant:
             Quantity("emaj", "arcsec", LogUniform(0.2, 6), None),
             Quantity("ratio", "", Uniform(0.2, 1), None),
             Quantity("pa", "deg", Uniform(0, 180), 180.0),
+            # Its density is far from 1: a move that leaves it out changes the number of sources.
+            Quantity("spectral_index", "", Normal(-0.7, 0.03), None),
         ]
         shared = [Parameter("noise.factor", "", Normal(2, 0.3), None, "")]
         self.space = PopulationSpace(number.log_pmf(np.arange(number.high + 1)), KINDS, quantities, shared)
@@ -57,11 +59,10 @@ SPACE: PopulationSpace = LIKELIHOOD.space
 
 
 def mixtures() -> PlaceMixtures:
-    """Births about some places with unequal weights and widths, on two rungs, and on a third by the prior."""
+    """Births on two rungs: about three places with unequal weights and widths, and by the prior."""
     place = np.array([[0.2, 0.3], [1.4, 0.3], [4.0, -2.5]]) @ SCALES.whitening.T
     some = Mixture(place, np.array([0.2, 0.7, 1.0]), np.array([0.5, 2.0, 1.0]))
-    other = Mixture(place[1:], np.array([1.5, 0.3]), np.array([3.0, 1.0]))
-    return PlaceMixtures(SPACE, SCALES.whitening, [some, other, Mixture.mixed()])
+    return PlaceMixtures(SPACE, SCALES.whitening, [some, Mixture.mixed()])
 
 
 SD_OF_SHARED, STEP = np.full((2, 1), 0.2), np.array([0.5, 1.0])
@@ -192,7 +193,7 @@ def test_mixtures_of_places_have_the_density_of_their_draws() -> None:
     fine = [np.linspace(e[0], e[-1], 16 * 26 + 1) for e in edges]
     middle = [0.5 * (e[1:] + e[:-1]) for e in fine]
     places = np.stack(np.meshgrid(*middle, indexing="ij"), axis=-1).reshape(-1, 2)
-    for rung in (0, 1, 2):
+    for rung in (0, 1):
         density = np.exp(of.log_density(places, np.full(len(places), rung)))
         mass = density * (1.0 / 16.0) ** 2
         # The midpoint rule, whose error is largest at the ends of the uniform prior: half a cell of 8.
@@ -201,16 +202,16 @@ def test_mixtures_of_places_have_the_density_of_their_draws() -> None:
         expected = n * mass.reshape(26, 16, 26, 16).sum(axis=(1, 3))
         count = np.histogram2d(drawn[:, 0], drawn[:, 1], edges)[0]
         used = expected > 25.0
-        chi2 = ((count - expected)[used] ** 2 / expected[used]).sum()
+        chi2 = ((count - expected) ** 2 / expected)[used].sum()
         assert abs(chi2 - used.sum()) < 4.5 * np.sqrt(2.0 * used.sum())
 
 
 def test_mixtures_of_places_round_trip() -> None:
     of = mixtures()
     again = PlaceMixtures.of(SPACE, SCALES.whitening, of.arrays())
-    rng, rung = np.random.default_rng(8), np.repeat([0, 1, 2], 50)
+    rng, rung = np.random.default_rng(8), np.repeat([0, 1], 50)
     places = of.draw(np.random.default_rng(7), rung)
     assert np.array_equal(again.draw(np.random.default_rng(7), rung), places)
-    other = np.concatenate([places, rng.uniform(-9, 9, (150, 2))])
+    other = np.concatenate([places, rng.uniform(-9, 9, (100, 2))])
     rung = np.concatenate([rung, rung])
-    assert np.array_equal(again.log_density(other, rung), of.log_density(other, rung))
+    assert np.allclose(again.log_density(other, rung), of.log_density(other, rung), rtol=1e-13)

@@ -96,8 +96,9 @@ class LinearPrior:
 @pytest.fixture(scope="module")
 def wiener(operator: ImageOperator) -> SimpleNamespace:
     """Data of a sky of the linear prior, the exact posterior, and samples of it."""
+    from biro.image_posterior.sampling.draws import Settings
     from biro.image_posterior.sampling.models.visibility_model import VisibilityModel
-    from biro.image_posterior.sampling.variational import Settings, sample
+    from biro.image_posterior.sampling.variational import sample
 
     rng, prior, matrix = np.random.default_rng(5), LinearPrior(), explicit(operator)
     truth = prior.image(rng.normal(size=N * N))
@@ -232,7 +233,7 @@ class TestChains:
         self, wiener: SimpleNamespace, model: Any, tmp_path: Path
     ) -> None:
         from biro.image_posterior.sampling.chains import ChainRun, sample_chains
-        from biro.image_posterior.sampling.variational import Settings
+        from biro.image_posterior.sampling.draws import Settings
 
         settings, lines = Settings(method="hmc", n_samples=640, n_steps=400, seed=2), list[str]()
         draws = sample_chains(model, wiener.start, settings, tell=lines.append)
@@ -265,8 +266,8 @@ class TestChains:
         import nifty.re as jft
 
         from biro.image_posterior.sampling.chains import sample_chains
+        from biro.image_posterior.sampling.draws import Settings
         from biro.image_posterior.sampling.sky_priors import CorrelatedField
-        from biro.image_posterior.sampling.variational import Settings
 
         prior = CorrelatedField(N, 1.0)
         nothing = jft.Gaussian(jnp.zeros(1)).amend(lambda xi: 1e-9 * xi[:1], domain=jnp.zeros(prior.n))
@@ -543,3 +544,63 @@ def test_a_missing_package_is_named_with_the_extra(monkeypatch: pytest.MonkeyPat
         InputError, match=r'need jaxbind, not installed here: pip install "biro-rime\[images\]"'
     ):
         jax_room.require_packages()
+
+
+class TestRemarks:
+    """What the result states of errors, by prior, method and number of samples."""
+
+    @staticmethod
+    def of(prior: str, method: str, n_samples: int, *, converged: bool = True) -> list[str]:
+        from biro.image_posterior.sampled_result import _remarks
+        from biro.image_posterior.sampling.draws import Draws
+
+        sky: Any = SimpleNamespace(gains=())
+        problem: Any = SimpleNamespace(prior=ImagePrior("x", prior=prior), options={}, sky=sky)
+        draws = Draws(np.zeros(3), np.zeros((n_samples, 3)), converged=converged)
+        return [line.split(":")[0] for line in _remarks(problem, draws, method)]
+
+    def test_pixels_have_a_line_about_their_errors(self) -> None:
+        assert self.of("pixels", "geovi", 16) == self.of("pixels", "mgvi", 16) == ["ERRORS TOO SMALL"]
+        assert self.of("pixels", "map", 0) == []
+        assert self.of("correlated-field", "geovi", 16) == ["APPROXIMATE ERRORS"]
+
+    @pytest.mark.parametrize(("n_samples", "error"), [(2, 71), (4, 50), (6, 41), (8, None)])
+    def test_few_samples_are_named_with_the_error_of_errors(self, n_samples: int, error: int | None) -> None:
+        """The sd of n/2 normal draws about a known mean has the relative error 1/sqrt(n)."""
+        from biro.image_posterior.sampled_result import _few_samples
+
+        found = _few_samples(n_samples, n_samples / 2)
+        assert bool(found) == (error is not None) == ("FEW SAMPLES" in self.of("pixels", "geovi", n_samples))
+        if error is not None:
+            assert f"errors from {n_samples} samples are themselves uncertain by {error} %" in found[0]
+
+    def test_a_map_that_moves_has_no_errors_that_are_too_small(self) -> None:
+        from biro.image_posterior import sampled_result
+
+        assert self.of("correlated-field", "map", 0, converged=False) == ["NOT CONVERGED"]
+        assert "error" not in sampled_result._MAP_MOVES
+        assert "errors may be too small" in sampled_result._NOT_CONVERGED
+
+
+def test_a_flux_that_its_prior_hardly_allows_is_named() -> None:
+    from biro.image_posterior.sampled_result import _far_flux
+
+    assert _far_flux(-3.9) == ()
+    (line,) = _far_flux(-11.34)
+    assert line.startswith("FLUX FAR FROM THE PRIOR: the flux of the image is 11 standard deviations")
+
+
+def test_an_odd_number_of_samples_is_refused_for_pairs_alone() -> None:
+    """Chains are the default of small images, so that the method decides when it is known."""
+    from biro.image_posterior.sampled import _settings
+
+    def settings(**options: Any) -> Any:
+        return _settings(SimpleNamespace(options=options, seed=3))
+
+    assert settings(n_samples=5).n_samples == settings(n_samples=5, method="hmc").n_samples == 5
+    for refused in (
+        lambda: settings(n_samples=5, method="geovi"),
+        lambda: replace(settings(n_samples=5), method="mgvi"),
+    ):
+        with pytest.raises(InputError, match="variational samples are pairs; give an even number, found 5"):
+            refused()

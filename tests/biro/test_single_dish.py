@@ -16,12 +16,24 @@ from scipy.ndimage import gaussian_filter
 import biro
 from biro.image_posterior.field import ImageField, choose_field
 from biro.image_posterior.make_problem import image_problem
+from biro.image_posterior.maps import self_calibration
+from biro.image_posterior.maps.self_calibration import with_gains_taken_out
 from biro.image_posterior.maps.smooth import smooth_map
 from biro.image_posterior.operator import ImageOperator, with_data
+from biro.image_posterior.problem import ImageProblem
 from biro.image_posterior.single_dish import SingleDishData, single_dish_data
 from biro.image_posterior.single_dish_file import SingleDishMap, read_map
 from biro.imaging.psf import RestoringBeam
-from biro.models import ImagePrior, ModelError, Noise, PointSource, SingleDish, SkyModel
+from biro.models import (
+    Gain,
+    GaussianSource,
+    ImagePrior,
+    ModelError,
+    Noise,
+    PointSource,
+    SingleDish,
+    SkyModel,
+)
 from biro.models.components.direction import lm_to_radec
 from biro.models.files.toml import from_toml
 from biro.observation.stokes import PSEUDO_I, form_stokes
@@ -370,3 +382,83 @@ def test_samples_have_the_likelihood_of_both(dish: SingleDishData) -> None:
         assert float(both.likelihood()(jnp.asarray(xi))) == pytest.approx(expected, rel=1e-10)
         np.testing.assert_array_equal(both.watched[-1], [N * N])
         np.testing.assert_array_equal(both.circles, [3])
+
+
+GAIN = Gain(
+    phase={"prior": "uniform", "low": "-180 deg", "high": "180 deg", "per": "integration"},
+    amplitude={"prior": "log-normal", "median": 1, "sd": 0.3, "per": "integration"},
+)
+
+
+@pytest.fixture(scope="module")
+def blob_beside_map(tmp_path_factory: pytest.TempPathFactory) -> ImageProblem:
+    """A Gaussian of 4 Jy on VLA-C with free gains, and a map of it."""
+    blob = GaussianSource("g", east="0 arcsec", north="0 arcsec", I="4 Jy", fwhm="30 arcsec")
+    data = biro.simulate(
+        "VLA-C",
+        SkyModel([blob]),
+        phase_centre="12h00m00s +40d00m00s",
+        times=Track("2026-03-01", 3 * 3600.0, 3600.0),
+        channels=Channels(FREQ, 5e7),
+        noise=0.1,
+        seed=3,
+        progress=False,
+    )
+    wcs = coordinates(data.partitions[0].phase_centre)
+    y, x = np.indices((40, 40)) - 19.5
+    # 30 arcsec in a beam of 40 arcsec is a Gaussian of 50 arcsec, whose peak has (40/50)^2 of the flux.
+    seen = 4.0 * 0.64 * np.exp(-4.0 * np.log(2.0) * (x**2 + y**2) * (8.0 / 50.0) ** 2)
+    path = write(tmp_path_factory.mktemp("blob") / "map.fits", seen, wcs, (40.0, 40.0, 0.0))
+    dish = SingleDish(path, noise="20 mJy", calibration=1.0)
+    image = ImagePrior("x", prior="smooth", size=24, cell="6 arcsec", single_dish=dish)
+    sky = SkyModel([], images=[image], gain=GAIN, noise=Noise(factor=1.0))
+    return image_problem(data, sky, image, "cpu", None, read_map(dish))
+
+
+def gaussian(flux: float) -> np.ndarray:
+    y, x = np.indices((24, 24)) - 12
+    image = np.exp(-4.0 * np.log(2.0) * (x**2 + y**2) * (6.0 / 30.0) ** 2)
+    return flux * image / image.sum()
+
+
+def test_free_amplitudes_take_the_flux_of_the_map(blob_beside_map: ImageProblem) -> None:
+    """An image with a fifth of the flux leaves gains by which the data have the flux of the map."""
+    problem, start = blob_beside_map, gaussian(0.8)
+    expected = problem.operator.predict(gaussian(4.0)[None])[0]
+
+    def ratio(given: ImageProblem) -> float:
+        """Fluxes of the data with gains taken out over those of the source, by least squares."""
+        (found,) = with_gains_taken_out(given, start)[0].data
+        return float((expected.conj() * found).real.sum() / (np.abs(expected) ** 2).sum())
+
+    # The map is without noise; splines of pixels of 6 arcsec in a beam of 40 are good to a per cent.
+    assert ratio(problem) == pytest.approx(4.0 / 4.0, rel=0.02)
+    # With a flux in the prior, without amplitudes or without a map, the image keeps its flux.
+    known = replace(problem.prior, flux={"prior": "normal", "mean": 4, "sd": 1, "unit": "Jy"})
+    for other in (replace(problem, prior=known), replace(problem, single_dish=None)):
+        assert ratio(other) == pytest.approx(0.8 / 4.0, rel=0.02)
+    # Phases alone change no amplitude: the data have their 4 Jy.
+    phases = replace(problem.sky, gain=Gain(phase=GAIN.phase))
+    assert ratio(replace(problem, sky=phases)) == pytest.approx(1.0, rel=0.02)
+
+
+def test_the_best_start_is_that_which_the_map_fits_too(
+    blob_beside_map: ImageProblem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Visibilities alone prefer an image of 3 Jy a little, and the map that of 4 Jy by far."""
+    problem = blob_beside_map
+    begun = smooth_map(problem.operator, "entropy", strength=1.0, n_cycle=1, show=False)
+    ends = [
+        (replace(begun, image=gaussian(flux), chi2=(chi2,)), problem.operator, 10, [chi2])
+        for flux, chi2 in ((4.0, 2010.0), (3.0, 2000.0), (4.0, 2020.0))
+    ]
+    remaining = iter(ends)
+    monkeypatch.setattr(self_calibration, "_cycles", lambda *_: next(remaining))
+    # Data as measured explain something, so that there are three starts.
+    monkeypatch.setattr(self_calibration, "USEFUL", np.inf)
+    monkeypatch.setattr(self_calibration, "CALIBRATED", 0.0)
+    fitted = self_calibration.fit_smooth(
+        replace(problem, prior=replace(problem.prior, regularisation="entropy"))
+    )
+    assert fitted.samples.sum() == pytest.approx(4.0)
+    assert fitted.facts["chi2_by_start"] == [2010.0, 2000.0, 2020.0]

@@ -80,12 +80,26 @@ def fit_smooth(problem: ImageProblem) -> FittedImage:
 def with_gains_taken_out(problem: ImageProblem, image: Array) -> tuple[ImageOperator, int]:
     """The operator with data without the gains with which an image fits best, and the number of gains.
 
+    Where nothing but a single-dish map determines the flux, gains are those of the image with that flux.
+
     Parameters
     ----------
     problem : ImageProblem
     image : float64 (N, N), Jy/pixel
     """
-    return _without_gains(problem, _model_of(problem, image), _gains_asked(problem))
+    steps = _gains_asked(problem)
+    return _without_gains(problem, _model_of(problem, image * _to_map(problem, image, steps)), steps)
+
+
+def _to_map(problem: ImageProblem, image: Array, steps: Sequence[Step]) -> float:
+    """What gives an image the flux of the map, where that alone determines it: 1 without free amplitudes.
+
+    Free amplitudes would else keep the flux that an image has, such as one of bright structures alone.
+    """
+    dish, has_amplitudes = problem.single_dish, any(mode != "phase" for mode, _ in steps)
+    if dish is None or not has_amplitudes or _flux(problem.prior) is not None:
+        return 1.0
+    return dish.flux_ratio(image)
 
 
 def _checkpoint(problem: ImageProblem, i: int) -> Path | None:
@@ -157,14 +171,22 @@ def _self_calibrated(
     if left < USEFUL:
         starts = [made.image] if left < CALIBRATED else [*starts, made.image]
     ends = [_cycles(problem, start, shared, n_cycle) for start in starts]
-    best = min(ends, key=lambda end: end[0].chi2[-1])
+    costs = [_chi2_of_all(problem, end[0]) for end in ends]
+    best = ends[int(np.argmin(costs))]
     facts: dict[str, Any] = {
         "self_calibration": best[3],
         "n_gain": best[2],
         "chi2_by_start": [end[0].chi2[-1] for end in ends],
     }
     fitted = _fitted(problem, best[0], best[1], facts)
-    return replace(fitted, n_free=best[2], remarks=_other_images(best[0], [end[0] for end in ends]))
+    close = [end[0].image for end, cost in zip(ends, costs, strict=True) if cost < CLOSE * min(costs)]
+    return replace(fitted, n_free=best[2], remarks=_other_images(best[0].image, close))
+
+
+def _chi2_of_all(problem: ImageProblem, made: SmoothMap) -> float:
+    """chi2 of visibilities, and that of the single-dish map where there is one."""
+    dish = problem.single_dish
+    return made.chi2[-1] + (0.0 if dish is None else 2.0 * dish.penalty(made.image)[0])
 
 
 def _with_less_noise(
@@ -201,9 +223,9 @@ def _fitted(
     )
 
 
-def _other_images(best: SmoothMap, maps: Sequence[SmoothMap]) -> tuple[str, ...]:
-    """A line where another start ended in another image that fits about as well."""
-    alike = [_likeness(best.image, other.image) for other in maps if other.chi2[-1] < CLOSE * best.chi2[-1]]
+def _other_images(best: Array, close: Sequence[Array]) -> tuple[str, ...]:
+    """A line where another start ended in another image, of those that fit about as well as the best."""
+    alike = [_likeness(best, other) for other in close]
     if min(alike) > ALIKE:
         return ()
     return (
@@ -255,13 +277,8 @@ def _cycles(
     history: list[float] = []
     made: SmoothMap | None = None
     shallow: list[float] = []
-    follows_map = problem.single_dish is not None and _flux(problem.prior) is None
-    follows_map &= any(mode != "phase" for mode, _ in steps)
     for cycle in range(n_cycle + N_SHALLOW):
-        if follows_map and problem.single_dish is not None:
-            # Free amplitudes would keep the flux that the first maps, of bright structures alone, have lost.
-            image = image * problem.single_dish.flux_ratio(image)
-        model = _model_of(problem, image)
+        model = _model_of(problem, image * _to_map(problem, image, steps))
         is_first = cycle < N_SHALLOW
         operator, n_free = _without_gains(problem, model, phases if is_first and phases else steps)
         if is_first:
@@ -270,9 +287,12 @@ def _cycles(
         else:
             given = shared
         made = smooth_map(operator, _regularisation(problem), start=made, **given)
-        image = made.image
         history.append(made.chi2[-1])
         log.info("self-calibration %d: chi2 %.6g", cycle + 1, history[-1])
+        if made.image.any():
+            image = made.image
+        elif not is_first:
+            break  # nothing is left of the image, and gains of nothing cannot be solved for
         if cycle > N_SHALLOW and history[-1] > (1.0 - FALLS) * history[-2]:
             break
     assert made is not None

@@ -1,4 +1,4 @@
-"""Files of a movie: cubes with a time axis, the light curve, and pictures."""
+"""Files of a movie: cubes with a time axis, and the light curve."""
 
 from __future__ import annotations
 
@@ -6,19 +6,18 @@ from pathlib import Path
 
 import numpy as np
 
-from biro.files.atomic import write_atomic, write_figure
+from biro.files.atomic import write_atomic
 from biro.image_posterior.results.movie import DAY, Movie
 from biro.image_posterior.results.plane_files import write_plane
 from biro.image_posterior.results.samples import ImageSamples
 from biro.imaging.fits_header import FitsAxis
 
 
-def write_movie(image: ImageSamples, folder: Path, *, pictures: bool) -> list[Path]:
+def write_movie(image: ImageSamples, folder: Path) -> list[Path]:
     """Write the frames of an image that has them; nothing of a constant one.
 
-    These are frames.fits and frames_sd.fits (Jy/pixel), light_curve.csv, and with pictures movie.png,
-    light_curve.png and movie.gif. Cubes have axes RA, DEC, FREQ, STOKES, TIME: seconds
-    from MJDREF to the middle of each frame, UTC (Rots et al. 2015, A&A 574, A36).
+    These are frames.fits and frames_sd.fits (Jy/pixel), and light_curve.csv. Cubes have axes RA, DEC, FREQ,
+    STOKES, TIME: seconds from MJDREF to the middle of each frame, UTC (Rots et al. 2015, A&A 574, A36).
 
     Returns
     -------
@@ -38,14 +37,5 @@ def write_movie(image: ImageSamples, folder: Path, *, pictures: bool) -> list[Pa
         write_plane(image, folder, name, cube[:, None, None], "Jy/pixel", more=axis, cards=cards)
         for name, cube in planes.items()
     ]
-    curve = movie.flux
-    write_atomic(folder / "light_curve.csv", curve.csv().encode())
-    written.append(folder / "light_curve.csv")
-    if pictures:
-        from biro.image_posterior.results.movie_pictures import write_animation
-
-        write_figure(folder / "movie.png", movie.plot(), dpi=150)
-        write_figure(folder / "light_curve.png", curve.plot(), dpi=150)
-        write_animation(movie, folder / "movie.gif")
-        written += [folder / name for name in ("movie.png", "light_curve.png", "movie.gif")]
-    return written
+    write_atomic(folder / "light_curve.csv", movie.flux.csv().encode())
+    return [*written, folder / "light_curve.csv"]

@@ -1,12 +1,19 @@
-"""Pictures of a fitted image: the image with its errors and residual, and its power spectrum."""
+"""Pictures of a fitted image: the image with its errors and residual, its power spectrum, and its frames."""
 
 from __future__ import annotations
 
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
 import numpy as np
+from matplotlib import rc_context
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from biro.display.style import COLOUR, COLUMN, new_figure
+from biro.files.atomic import write_atomic, write_figure
 from biro.image_posterior.results.polarisation import draw_ticks
 from biro.image_posterior.results.samples import ImageSamples
 from biro.imaging.pictures import Panel, draw_panels
@@ -14,6 +21,43 @@ from biro.imaging.pictures import Panel, draw_panels
 Array = NDArray[np.float64]
 _FAINT = 100.0
 """Colours are linear in brightness up to five times the peak over this."""
+
+
+def _each_picture(image: ImageSamples) -> Iterator[tuple[str, Figure]]:
+    """Each picture of a result when it is drawn, with the name of its file."""
+    yield "image", draw_image(image)
+    if "power_spectrum" in image.arrays:
+        yield "power_spectrum", draw_power_spectrum(image)
+    if "frames" in image.arrays:
+        yield "movie", image.movie.plot()
+        yield "light_curve", image.movie.flux.plot()
+
+
+def write_pictures(image: ImageSamples, folder: Path, form: Literal["png", "pdf"] = "png") -> Iterator[Path]:
+    """Write each picture of a result into a folder, and movie.gif of one with frames; yields their paths.
+
+    Parameters
+    ----------
+    image : ImageSamples
+    folder : Path
+    form : "png" or "pdf"
+        The latter has no movie.gif.
+    """
+    for name, figure in _each_picture(image):
+        path = folder / f"{name}.{form}"
+        if form == "pdf":
+            buffer = io.BytesIO()
+            with rc_context({"pdf.fonttype": 42}):  # letters stay text
+                figure.savefig(buffer, format="pdf")
+            write_atomic(path, buffer.getvalue())
+        else:
+            write_figure(path, figure, dpi=150)
+        yield path
+    if "frames" in image.arrays and form == "png":
+        from biro.image_posterior.results.movie_pictures import write_animation
+
+        write_animation(image.movie, folder / "movie.gif")
+        yield folder / "movie.gif"
 
 
 def draw_image(image: ImageSamples) -> Figure:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro._version import __version__
+from biro.image_posterior.results.sample_store import has_many, write_store
 from biro.image_posterior.results.samples import ImageSamples
 from biro.imaging.fits import write_image
 from biro.imaging.fits_header import FitsAxis, celestial_axes, image_cards, stokes_axis
@@ -44,7 +45,10 @@ def write_planes(image: ImageSamples, folder: Path) -> list[Path]:
         written += _write_polarisation(image, folder)
     if image.has_spectrum:
         written += _write_spectra(image, folder)
-    if not image.is_map:
+    if has_many(image):
+        written.append(write_store(image, folder))
+        (folder / "samples.fits").unlink(missing_ok=True)  # of an earlier result with fewer samples
+    elif not image.is_map:
         axis = FitsAxis("SAMPLE", 1.0, 1.0, 1.0, "")
         written.append(
             write_plane(image, folder, "samples", image.samples[:, :, None], "Jy/pixel", more=axis)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from biro.files.atomic import write_atomic, write_figure
+from biro.files.atomic import write_atomic
 from biro.image_posterior.primary_beam import about
 from biro.image_posterior.results.samples import ImageSamples
 from biro.simulation.npz import write_npz
@@ -38,19 +38,17 @@ def write_calibrated(path: Path, problem: ImageProblem, fitted: FittedImage) -> 
     write_npz(path, observation, [part.vis for part in turned])
 
 
-def write_spectrum(folder: Path, image: ImageSamples, *, pictures: bool) -> list[Path]:
-    """Write the power spectrum of ln I as a table and a picture; nothing where the prior has none.
+def write_spectrum(folder: Path, image: ImageSamples) -> list[Path]:
+    """Write the power spectrum of ln I as a table; nothing where the prior has none.
 
     Returns
     -------
     list of Path
         power_spectrum.csv: wavenumber in cycles per width of the image, median, and the 68 % interval of the
-        power; power_spectrum.png.
+        power.
     """
     if "power_spectrum" not in image.arrays:
         return []
-    from biro.image_posterior.results.pictures import draw_power_spectrum
-
     k, spectra = image.arrays["wavenumber"], image.arrays["power_spectrum"]
     names, columns = ["wavenumber", "median"], [k, np.median(spectra, axis=0)]
     if not image.is_map:
@@ -61,7 +59,4 @@ def write_spectrum(folder: Path, image: ImageSamples, *, pictures: bool) -> list
     out.write("# power of ln I; wavenumber in cycles per width of the image\n")
     np.savetxt(out, np.stack(columns, axis=1), "%.9g", ",", header=",".join(names), comments="")
     write_atomic(folder / "power_spectrum.csv", out.getvalue().encode())
-    if not pictures:
-        return [folder / "power_spectrum.csv"]
-    write_figure(folder / "power_spectrum.png", draw_power_spectrum(image), dpi=150)
-    return [folder / "power_spectrum.csv", folder / "power_spectrum.png"]
+    return [folder / "power_spectrum.csv"]

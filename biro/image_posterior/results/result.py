@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from biro.display.formatting import FLUXES, Printed, sexagesimal, unit_for
 from biro.errors import InputError
-from biro.files.atomic import write_atomic, write_figure
+from biro.files.atomic import write_atomic
 from biro.files.json_value import JsonValue
 from biro.files.npz import read_npz, reading
 from biro.image_posterior.field import ImageField
@@ -30,6 +30,7 @@ from biro.image_posterior.results.samples import ImageSamples
 from biro.imaging.psf import RestoringBeam
 
 if TYPE_CHECKING:
+    import xarray
     from matplotlib.figure import Figure
 
     from biro.image_posterior.results.profile import Profile
@@ -39,8 +40,6 @@ Array = NDArray[np.float64]
 FILE = "image.npz"
 """Where a run directory has the result."""
 _VERSION = 1
-MISFIT = 1.2
-"""Reduced chi2, over that of the noise, from which on an image does not fit."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -135,6 +134,18 @@ class ImagePosterior(ImageSamples, Printed):
             raise InputError(f"resolution: an angle from 0 on, in rad, found {resolution!r}")
         return ring_of(self.samples[:, 0], self.field, resolution, is_map=self.is_map)
 
+    def to_xarray(self) -> xarray.Dataset:
+        """Samples as a data set of xarray; see `samples_dataset`.
+
+        Raises
+        ------
+        InputError
+            There is the most probable image alone, or xarray is not installed.
+        """
+        from biro.image_posterior.results.sample_store import samples_dataset
+
+        return samples_dataset(self)
+
     def plot(self) -> Figure:
         """The image with its significance, its standard deviation if there are samples, and the residual."""
         from biro.image_posterior.results.pictures import draw_image
@@ -149,11 +160,13 @@ class ImagePosterior(ImageSamples, Printed):
         Returns
         -------
         list of Path
-            mean.fits, with samples median.fits, sd.fits and samples.fits (a cube), in Jy/pixel;
+            mean.fits, with samples median.fits, sd.fits and samples.fits (a cube; above 100 MB samples.zarr
+            in its place), in Jy/pixel;
             restored.fits (with a beam) and residual.fits in Jy/beam; the power spectrum of ln I, where the
             prior has one, as power_spectrum.csv and .png; image.png, summary.txt and image.npz. A polarised
             image has pol_fraction.fits and evpa.fits besides, one with a spectrum spectral_index.fits and
-            cube.fits; each has its error in a file _sd.fits. One with frames has those of `write_movie`.
+            cube.fits; each has its error in a file _sd.fits. One with frames has those of `write_movie`, and
+            movie.png, light_curve.png and movie.gif.
 
         Raises
         ------
@@ -164,12 +177,12 @@ class ImagePosterior(ImageSamples, Printed):
         if not overwrite and (folder / FILE).exists():
             raise InputError(f"{folder}: has an image already; choose another directory or give --overwrite")
         folder.mkdir(parents=True, exist_ok=True)
-        written = [*write_planes(self, folder), *write_spectrum(folder, self, pictures=pictures)]
-        written += write_movie(self, folder, pictures=pictures)
+        written = [*write_planes(self, folder), *write_spectrum(folder, self), *write_movie(self, folder)]
         write_atomic(folder / "summary.txt", f"{self}\n".encode())
         if pictures:
-            write_figure(folder / "image.png", self.plot(), dpi=150)
-            written.append(folder / "image.png")
+            from biro.image_posterior.results.pictures import write_pictures
+
+            written += write_pictures(self, folder)
         self._write(folder / FILE)
         return [folder / FILE, folder / "summary.txt", *written]
 

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from biro.files.atomic import atomic_path
 from biro.image_posterior.sampling.checkpoint import read_checkpoint
+from biro.image_posterior.sampling.draws import Draws, Posterior, Settings
 from biro.image_posterior.sampling.moves import (
     Frame,
     Frames,
@@ -35,7 +36,6 @@ from biro.image_posterior.sampling.moves import (
     spread,
     steps,
 )
-from biro.image_posterior.sampling.variational import Draws, Posterior, Settings
 
 Array = NDArray[np.float64]
 N_CHAIN = 8

@@ -42,8 +42,8 @@ def cluster(problem: Problem, least: float, first_draw: int | None = None) -> As
         A draw that is tried first, such as that of the highest posterior density.
     """
     if not len(problem.x):
-        d = problem.n_feature
-        nothing = Others(0.5 / problem.n_draw, np.zeros(d - 2), np.ones(d - 2))
+        d = problem.n_feature - 2
+        nothing = Others(np.ones((1, 1)), np.zeros(2), 1.0, np.zeros(d), np.ones(d))
         return Assignment(problem, Entries.at(problem.x), nothing, np.zeros(0, np.int64))
     found = _start(problem, first_draw).with_new_others()
     found = _split(_grow(found, least), least)
@@ -52,8 +52,8 @@ def cluster(problem: Problem, least: float, first_draw: int | None = None) -> As
 
 def _start(problem: Problem, first_draw: int | None) -> Assignment:
     """From the best of the first entries that typical draws give, judged on a part of the draws."""
-    # As if a tenth of the sources belonged to no entry.
-    others = Others.of(problem, np.where(np.arange(len(problem.x)) % 10 == 0, NONE, 0))
+    # As if no source belonged to an entry: an entry must be denser than its surroundings.
+    others = Others.of(problem, np.full(len(problem.x), NONE))
     part = problem.of_draws(np.unique(np.linspace(0, problem.n_draw - 1, N_TRIED).astype(np.int64)))
     tried = [] if first_draw is None else [first_draw]
     tried += [draw for draw in _typical(problem, part) if draw != first_draw]
@@ -81,10 +81,10 @@ def _typical(problem: Problem, part: Problem) -> list[int]:
 
 def _grow(found: Assignment, least: float) -> Assignment:
     """Add entries where sources that no entry explains lie close together, while that pays."""
-    problem, barred = found.problem, np.zeros(len(found.label), bool)
+    barred = np.zeros(len(found.label), bool)
     for _ in range(MOST_PASSES):
         candidates, has_grown = _unexplained(found) & ~barred, False
-        while (seed := _seed(problem, candidates, least)) is not None:
+        while (seed := _seed(found, candidates, least)) is not None:
             mean, close = seed
             tried = found.replaced([], Entries.at(mean[None], 2.0 * least), mean[:2])
             if tried.gain > 0.0:
@@ -107,10 +107,14 @@ def _unexplained(found: Assignment) -> NDArray[np.bool_]:
     return np.asarray(result)
 
 
-def _seed(problem: Problem, candidates: NDArray[np.bool_], least: float) -> tuple[Array, Ints] | None:
-    """Mean of the densest group of candidates, and its members; None where none is in half of `least`."""
-    i = np.flatnonzero(candidates)
-    needed = max(2.0, 0.5 * least * problem.n_draw) if problem.n_draw > 1 else 1.0
+def _seed(found: Assignment, candidates: NDArray[np.bool_], least: float) -> tuple[Array, Ints] | None:
+    """Mean of the densest group of candidates, and its members.
+
+    None where no group has a tenth of the sources that an entry needs, for entries may be wider than a group,
+    and more than twice those that lie there anyway, with four of their Poisson errors.
+    """
+    problem, i = found.problem, np.flatnonzero(candidates)
+    needed = max(2.0, 0.1 * least * problem.n_draw) if problem.n_draw > 1 else 1.0
     if len(i) < needed:
         return None
     wide = 2.0 * TYPICAL[: problem.n_feature]
@@ -118,9 +122,11 @@ def _seed(problem: Problem, candidates: NDArray[np.bool_], least: float) -> tupl
     tree = cKDTree(scaled)
     some = np.unique(np.linspace(0, len(i) - 1, MOST_SEEDS).astype(np.int64))
     count = tree.query_ball_point(scaled[some], 1.0, return_length=True)
-    if count.max() < needed:
+    anyway = problem.n_draw * found.others.near(problem.x[i[some]], wide)
+    dense = count >= np.maximum(needed, 2.0 * anyway + 4.0 * np.sqrt(anyway))
+    if not dense.any():
         return None
-    middle = scaled[some[int(np.argmax(count))]]
+    middle = scaled[some[int(np.argmax(np.where(dense, count, 0)))]]
     close = i[np.asarray(tree.query_ball_point(middle, 1.0), np.int64)]
     return problem.x[close].mean(axis=0), close
 
@@ -151,8 +157,10 @@ def _halves(found: Assignment, k: int, least: float) -> Entries | None:
         return None
     is_second = _cut(own.x[:, :2])
     parts = own.x[~is_second], own.x[is_second]
+    if min(map(len, parts)) < needed:
+        return None
     middles = [np.median(part[:, :2], axis=0) for part in parts]
-    if min(map(len, parts)) < needed or not has_valley(own.x[:, :2], middles[0], middles[1]):
+    if not has_valley(own.x[:, :2], middles[0], middles[1]):
         return None
     halves = Entries.at(np.stack([part.mean(axis=0) for part in parts]))
     for _ in range(3):  # weights of Student's t
@@ -188,8 +196,8 @@ def _one_source(found: Assignment) -> tuple[int, int] | None:
     mean = found.entries.mean[:, :2]
     for k, j in sorted(cKDTree(mean).query_pairs(1.0)) if len(mean) > 1 else []:
         one, other = found.exists(k), found.exists(j)
-        if (one & other).sum() > TOGETHER * min(one.sum(), other.sum()):
-            continue
+        if (one & other).sum() >= TOGETHER * min(one.sum(), other.sum()):
+            continue  # also where one of them has no source at all
         places = found.problem.x[np.concatenate([found.members(k), found.members(j)]), :2]
         if not has_valley(places, mean[k], mean[j]):
             return k, j

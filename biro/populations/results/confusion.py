@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,12 +14,17 @@ from scipy.special import expit
 
 from biro.display.formatting import FLUXES, percent, plain, unit_for
 from biro.files.json_value import JsonValue
+from biro.populations.results.mixture import NONE
 from biro.populations.results.moves import Assignment
 from biro.populations.results.uncertainty import Estimate, estimate
 
 Array = NDArray[np.float64]
 NOTABLE = 0.01
 """Probability of exchanged labels, or of one source in place of two, that is worth a word."""
+ANTICORRELATED = -0.5
+"""Correlation of fluxes below which their sum is known better than each."""
+FEWEST = 10
+"""Draws that have both entries from which on a correlation is known."""
 RARELY = 0.2
 """Alternatives exist together in less than this part of the draws that would be expected by chance, ..."""
 EXPECTED = 10.0
@@ -44,6 +50,9 @@ class Confusion:
     exchanged : float
         Probability that a source of one belongs to another in place of it, the largest of any two: the place
         and flux of each hold under the labels chosen here. 0 for alternatives.
+    correlation : float
+        Of the fluxes of two of them in draws that have both, the lowest of any two: towards -1 the data
+        measure their sum. NaN where ten draws do not have both.
     flux : tuple of Estimate
         Their flux together, Jy, in the draws in which 0, 1, 2, ... exist. Where one stands for two, it has
         their flux.
@@ -55,6 +64,7 @@ class Confusion:
     number: Array
     merged: float
     exchanged: float
+    correlation: float
     flux: tuple[Estimate, ...]
 
     def __str__(self) -> str:
@@ -66,6 +76,8 @@ class Confusion:
             lines.append(f"One source stands in place of two in {percent(self.merged)}")
         if self.exchanged >= NOTABLE:
             lines.append(f"Which is which is uncertain in {percent(self.exchanged)}")
+        if self.correlation < ANTICORRELATED:
+            lines.append(f"Use the sum of their fluxes, whose correlation is {self.correlation:.2f}")
         return ". ".join(lines)
 
     def _share(self, k: int) -> str:
@@ -85,6 +97,7 @@ class Confusion:
             "number": self.number.tolist(),
             "merged": self.merged,
             "exchanged": self.exchanged,
+            "correlation": self.correlation if np.isfinite(self.correlation) else None,
             "flux": [one.to_dict() for one in self.flux],
         }
 
@@ -95,8 +108,9 @@ def find_confusion(
     """Groups of entries that are confused, or alternatives.
 
     Two entries closer than a beam are confused where one of them alone exists in more than a part `least` of
-    the draws, or where labels are exchanged in more than 1 %. Two entries farther apart are alternatives
-    where they exist together in less than a fifth of the draws that chance would give.
+    the draws, where labels are exchanged in more than 1 %, or where their fluxes are anti-correlated. Two
+    entries farther apart are alternatives where they exist together in less than a fifth of the draws that
+    chance would give.
 
     Parameters
     ----------
@@ -111,27 +125,34 @@ def find_confusion(
     n = len(names)
     if n < 2:
         return ()
-    pairs = _Pairs.of(found)
+    fluxes = _Fluxes.of(found, flux)
+    pairs = _Pairs.of(found, fluxes)
     p, close = np.diag(pairs.both), pairs.apart < 1.0
     one = p[:, None] + p[None] - 2.0 * pairs.both
     by_chance = p[:, None] * p[None]
-    blend = close & ((one > least) | (pairs.exchanged > NOTABLE))
+    # A correlation that is not known is NaN, which is not below anything.
+    blend = close & ((one > least) | (pairs.exchanged > NOTABLE) | (pairs.correlation < ANTICORRELATED))
     rare = ~close & (pairs.both < RARELY * by_chance) & (by_chance * n_effective > EXPECTED)
     made = []
     kinds: tuple[tuple[Literal["blend", "alternatives"], NDArray[np.bool_]], ...]
     kinds = ("blend", blend), ("alternatives", rare)
     for kind, linked in kinds:
         for group in _groups(linked):
-            block = np.ix_(group, group)
-            fluxes = _Fluxes.of(found, flux, group)
+            upper = np.triu_indices(len(group), 1)
+            apart, exchanged, correlation = (
+                table[np.ix_(group, group)][upper]
+                for table in (pairs.apart, pairs.exchanged, pairs.correlation)
+            )
+            own = _Fluxes(fluxes.flux[:, group])
             confusion = Confusion(
                 kind=kind,
                 names=tuple(names[k] for k in group),
-                separation=float(pairs.apart[block][~np.eye(len(group), dtype=bool)].min()),
-                number=np.bincount(fluxes.number, minlength=len(group) + 1) / found.problem.n_draw,
-                merged=fluxes.merged() if kind == "blend" else 0.0,
-                exchanged=float(pairs.exchanged[block].max()),
-                flux=fluxes.by_number(n_effective),
+                separation=float(apart.min()),
+                number=np.bincount(own.number, minlength=len(group) + 1) / len(own.number),
+                merged=own.merged() if kind == "blend" else 0.0,
+                exchanged=float(exchanged.max()),
+                correlation=float(np.fmin.reduce(correlation)),
+                flux=own.by_number(n_effective),
             )
             made.append(confusion)
     return tuple(made)
@@ -139,37 +160,49 @@ def find_confusion(
 
 @dataclass(frozen=True, eq=False)
 class _Pairs:
-    """Of each pair of entries, float64 (n, n): P of both, distance in beams, P of exchanged labels."""
+    """Of each pair of entries, float64 (n, n); the last two are 0 and NaN for entries that are not close.
+
+    Probability of both, distance in beams, probability of exchanged labels, correlation of fluxes.
+    """
 
     both: Array
     apart: Array
     exchanged: Array
+    correlation: Array
 
     @classmethod
-    def of(cls, found: Assignment) -> _Pairs:
+    def of(cls, found: Assignment, fluxes: _Fluxes) -> _Pairs:
         n = len(found.entries)
-        exists = np.stack([found.exists(k) for k in range(n)], axis=1).astype(np.float64)
+        exists = np.isfinite(fluxes.flux).astype(np.float64)
         place = found.entries.mean[:, :2]
         apart = np.hypot(*(place[:, None] - place[None]).T)
-        exchanged = np.zeros((n, n))
+        exchanged, correlation = np.zeros((n, n)), np.full((n, n), np.nan)
         for k, j in zip(*np.nonzero(np.triu(apart < 1.0, 1)), strict=True):
             exchanged[k, j] = exchanged[j, k] = _exchanged(found, int(k), int(j))
-        return cls(exists.T @ exists / len(exists), apart, exchanged)
+            correlation[k, j] = correlation[j, k] = fluxes.correlation(int(k), int(j))
+        return cls(exists.T @ exists / len(exists), apart, exchanged, correlation)
 
 
 @dataclass(frozen=True, eq=False)
 class _Fluxes:
-    """Fluxes of a group of entries in each draw, float64 (n_draw, n_entry), Jy; NaN for one that is not."""
+    """Fluxes of entries in each draw, float64 (n_draw, n_entry), Jy; NaN for one that is not."""
 
     flux: Array
 
     @classmethod
-    def of(cls, found: Assignment, flux: Array, group: NDArray[np.int64]) -> _Fluxes:
-        table = np.full((found.problem.n_draw, len(group)), np.nan)
-        for column, k in enumerate(group):
-            members = found.members(int(k))
-            table[found.problem.draw[members], column] = flux[members]
+    def of(cls, found: Assignment, flux: Array) -> _Fluxes:
+        table = np.full((found.problem.n_draw, len(found.entries)), np.nan)
+        inside = found.label != NONE
+        table[found.problem.draw[inside], found.label[inside]] = flux[inside]
         return cls(table)
+
+    def correlation(self, k: int, j: int) -> float:
+        """Of the fluxes of two entries in draws that have both; NaN where there are not ten."""
+        pair = self.flux[:, [k, j]]
+        pair = pair[np.isfinite(pair).all(axis=1)]
+        if len(pair) < FEWEST or not (np.ptp(pair, axis=0) > 0.0).all():
+            return math.nan
+        return float(np.atleast_2d(np.corrcoef(pair.T))[0, 1])
 
     @property
     def number(self) -> NDArray[np.int64]:

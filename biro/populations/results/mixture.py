@@ -2,7 +2,7 @@
 
 The draws are described by a multi-Bernoulli mixture. Entry k has a source with the probability p_k, whose
 features x follow Student's t (nu = 5) about the entry's mean. Sources of no entry are a Poisson process with
-the density lambda(x), uniform over the field and normal in the other features. A draw is assigned so that
+the density lambda(x), smooth over the field and normal in the other features. A draw is assigned so that
 
     sum over assigned sources of  ln p_k - ln(1 - p_k) + ln t_k(x) - ln lambda(x)
 
@@ -18,9 +18,10 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.ndimage import maximum_filter, uniform_filter
 from scipy.optimize import linear_sum_assignment
 from scipy.spatial import cKDTree
-from scipy.special import gammaln
+from scipy.special import gammaln, ndtr
 
 from biro.populations.results.features import FLOOR, TYPICAL
 
@@ -31,9 +32,13 @@ PRIOR = 2.0
 """Sources with `TYPICAL` scatter that the scatter of an entry counts beside its own."""
 REACH = 1.0
 """An entry takes sources within this many FWHM of the beam, widened by its own size, about its middle."""
-MOST_ROUNDS = 60
+MOST_ROUNDS = 30
 STABLE = 1e-4
 """Part of the sources whose assignment may still change when entries count as stable."""
+MOST_CELLS = 1024
+"""Along a side of the field, for the density of sources of no entry."""
+FEW = 10
+"""Sources of no entry that say what flux and size these have."""
 NONE = -1
 
 
@@ -88,38 +93,61 @@ class Others:
 
     Attributes
     ----------
-    density : float
-        In a draw, for each square of the beam's FWHM.
+    density : float64 (n_along, n_across)
+        In a draw, for each square of the beam's FWHM, in square cells.
+    corner : float64 (2,)
+        Of the first cell, in beams.
+    cell : float
+        Side of a cell, in beams.
     mean, sd : float64 (n_feature - 2,)
         Of their flux and size.
     """
 
-    density: float
+    density: Array
+    corner: Array
+    cell: float
     mean: Array
     sd: Array
 
     @classmethod
     def of(cls, problem: Problem, label: Ints) -> Others:
-        """Those of an assignment, in the area that all sources are found in, with a beam about it.
+        """Those of an assignment.
 
-        Half a source counts besides, so that their density is never 0. Fewer than ten have the fluxes and
-        sizes that all sources have.
+        The density is the mean over 3 x 3 cells, and of these the largest of 3 x 3, so that it does not fall
+        at the edge of the field. Half a source counts besides, so that it is never 0. Fewer than ten sources
+        have the fluxes and sizes that all sources have.
         """
-        left = problem.x[label == NONE, 2:]
-        known = left if len(left) >= 10 else problem.x[:, 2:]
-        least = FLOOR[2 : problem.n_feature] if len(left) >= 10 else 1.0
-        area = float(np.prod(np.ptp(problem.x[:, :2], axis=0) + 2.0))
-        return cls(
-            (len(left) + 0.5) / (problem.n_draw * area),
-            known.mean(axis=0),
-            np.maximum(known.std(axis=0), least),
-        )
+        low, wide = problem.x[:, :2].min(axis=0), np.ptp(problem.x[:, :2], axis=0)
+        cell = max(1.0, float(wide.max()) / MOST_CELLS)
+        corner, shape = low - 1.5 * cell, (wide / cell).astype(np.int64) + 4
+        left = problem.x[label == NONE]
+        edges = [corner[i] + cell * np.arange(shape[i] + 1) for i in (0, 1)]
+        count = np.histogram2d(left[:, 0], left[:, 1], bins=edges)[0]
+        smooth = maximum_filter(uniform_filter(count, 3, mode="constant"), 3) / cell**2
+        few = len(left) < FEW
+        known = (problem.x if few else left)[:, 2:]
+        least = 1.0 if few else FLOOR[2 : problem.n_feature]
+        density = (np.maximum(smooth, 0.0) + 0.5 / np.prod(wide + 2.0)) / problem.n_draw
+        return cls(density, corner, cell, known.mean(axis=0), np.maximum(known.std(axis=0), least))
 
     def log_density(self, problem: Problem) -> Array:
         """ln lambda(x) of all sources, float64 (n,)."""
         z = (problem.x[:, 2:] - self.mean) / self.sd
         log_normal = -0.5 * np.sum(z * z + np.log(2.0 * np.pi * self.sd**2), axis=1)
-        return np.asarray(math.log(self.density) + log_normal)
+        return np.asarray(np.log(self._at(problem.x)) + log_normal)
+
+    def near(self, x: Array, wide: Array) -> Array:
+        """Their number in a draw within `wide` (n_feature,) of some sources (n, n_feature).
+
+        Places lie in an ellipse, the other features in a box.
+        """
+        ends = [(x[:, 2:] + side * wide[2:] - self.mean) / self.sd for side in (-1.0, 1.0)]
+        part = np.prod(ndtr(ends[1]) - ndtr(ends[0]), axis=1)
+        return np.asarray(self._at(x) * np.pi * wide[0] * wide[1] * part)
+
+    def _at(self, x: Array) -> Array:
+        i, j = ((x[:, :2] - self.corner) / self.cell).astype(np.int64).T
+        return np.asarray(self.density[i, j])
 
 
 @dataclass(frozen=True, eq=False)
@@ -265,12 +293,14 @@ def refine(problem: Problem, entries: Entries, others: Others) -> tuple[Entries,
 def gains(problem: Problem, entries: Entries, others: Others, label: Ints) -> Array:
     """How much each entry raises the log-likelihood, less the price of its parameters, float64 (n_entry,).
 
-    The price is half their number times ln n_draw, that of the Bayesian information criterion: one
-    probability, a mean and a scatter for each feature.
+    Without the entry its sources would belong to none, and as many more would be expected there: a Poisson
+    process has exp(-n) for the n that it expects. The price is half the number of parameters times
+    ln n_draw, that of the Bayesian information criterion: one probability, a mean and a scatter for each
+    feature.
     """
     log_other, log_odds = others.log_density(problem), entries.log_odds()
     found = problem.n_draw * np.log1p(-entries.p) - (0.5 + problem.n_feature) * math.log(problem.n_draw)
     for k in range(len(entries)):
         i = np.flatnonzero(label == k)
-        found[k] += np.sum(log_odds[k] + entries.log_density(k, problem.x[i]) - log_other[i])
+        found[k] += len(i) + np.sum(log_odds[k] + entries.log_density(k, problem.x[i]) - log_other[i])
     return np.asarray(found)

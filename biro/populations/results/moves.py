@@ -15,6 +15,9 @@ Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 NEAR = 2.5
 """Beams about a change within which entries and sources of no entry may be affected."""
+MOST_ROUNDS = 5
+STABLE = 0.01
+"""Part of the sources that may still change between entries and none."""
 BIMODAL = 0.5
 """Two places are told apart if fewer sources lie in the middle than this part of those at the rarer one."""
 
@@ -45,8 +48,17 @@ class Assignment:
         return cls(problem, entries, others, label)
 
     def with_new_others(self) -> Assignment:
-        """What sources of no entry are like is computed again, and everything refined."""
-        return self.refined(self.problem, self.entries, Others.of(self.problem, self.label))
+        """What sources of no entry are like is computed again, and everything refined, until both agree."""
+        found = self
+        for _ in range(MOST_ROUNDS):
+            new = self.refined(found.problem, found.entries, Others.of(found.problem, found.label))
+            has_changed = np.count_nonzero((new.label == NONE) != (found.label == NONE)) > STABLE * len(
+                new.label
+            )
+            found = new
+            if not has_changed:
+                break
+        return found
 
     @property
     def score(self) -> float:
