@@ -148,7 +148,7 @@ def test_moves_keep_the_prior(move: Callable[[np.random.Generator, Walkers], Non
 
 
 def test_order_of_kinds_has_the_probability_that_shares_give() -> None:
-    """log_prior of a row with 2 points and a Gaussian: 1/12 for this order, times the pmf of 3 and densities."""
+    """log_prior of 2 points and a Gaussian: 1/12 for this order, times the pmf of 3 and densities."""
     rows = SPACE.draw(np.random.default_rng(3), 4000)
     some = (SPACE.number(rows) == 3) & (SPACE.counts(rows)[:, 0] == 2)
     slots = SPACE.slots_of(rows[some])
