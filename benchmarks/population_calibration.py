@@ -283,11 +283,11 @@ def main() -> int:
         return 0
     number = (args.mean, args.high)
     if args.quick:
-        args.fields, args.variant, args.coverage, args.workers = 1, ["free"], ["VLBA"], 1
-        args.effective, args.steps, args.rows, number = 20, 100, 100, (1, 2)
+        args.fields, args.variant, args.coverage, args.workers = 1, ["confused"], ["VLBA"], 1
+        args.effective, args.steps, args.rows, number = 20, 20, 60, (1, 2)
     if args.workers > 1:
         one_thread_each()
-    options = {"n_walker": 8, "n_effective": args.effective, "max_steps": args.steps}
+    options = {"n_walker": 4 if args.quick else 8, "n_effective": args.effective, "max_steps": args.steps}
     seeds = range(args.first, args.first + args.fields)
     cases = [
         (coverage, variant, seed) for seed in seeds for variant in args.variant for coverage in args.coverage

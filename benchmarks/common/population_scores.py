@@ -65,7 +65,7 @@ def _row(name: str, hits: ArrayLike, expected: ArrayLike) -> Row:
     if not len(hit):
         return [name, "0", "-", "-", "-"]
     error = float(np.sqrt((p * (1.0 - p)).sum())) / len(p)
-    z = _z(float(hit.mean() - p.mean()), error)
+    z = _sigma_of_count(int(hit.sum()), p)
     return [
         name,
         str(len(hit)),
@@ -73,6 +73,19 @@ def _row(name: str, hits: ArrayLike, expected: ArrayLike) -> Row:
         f"{100 * p.mean():.1f} +- {100 * error:.1f} %",
         z,
     ]
+
+
+def _sigma_of_count(n: int, p: Array) -> str:
+    """How far a number of hits is from what probabilities expect, as exact as it is for independent ones.
+
+    The normal quantile of P(fewer) + P(as many) / 2: few hits of a small expectation have no normal scatter.
+    """
+    pmf = np.ones(1)
+    for each in p:
+        pmf = np.convolve(pmf, [1.0 - each, each])
+    if pmf[n] > 1.0 - 1e-9:
+        return "-"
+    return f"{stats.norm.ppf(np.clip(pmf[:n].sum() + 0.5 * pmf[n], 1e-300, 1.0 - 1e-16)):+.1f}"
 
 
 def _z(difference: float, error: float) -> str:

@@ -138,13 +138,8 @@ class SplitAndMerge:
     The sum of fluxes F and its centre stay. The difference d of the two places is normal with the standard
     deviation `width` along the axes of the beam, and the part f of the first in the flux uniform; the
     Jacobian of (place, F, d, f) -> two places and fluxes is F. The second gets all else that points have,
-<<<<<<< HEAD:biro/source_finding/populations/number_moves.py
-    such as a spectral index, from the prior, and the first keeps it. A merger chooses the second of its two points
-    with a probability proportional to the density of its difference from the first.
-=======
     such as a spectral index, from the prior, and the first keeps it. A merger chooses the second of its two
     points with a probability proportional to the density of its difference from the first.
->>>>>>> w-popengine:biro/populations/number_moves.py
 
     Parameters
     ----------
