@@ -85,8 +85,13 @@ def plot(
     if (run / "population.npz").exists():
         from biro.source_finding.populations.posterior import PopulationPosterior
 
-        draw_population(run, PopulationPosterior.load(run))
-        say(f"written into {run}: {', '.join(sorted(path.name for path in run.glob('*.png')))}")
+        if obs or parameters:
+            option = "--obs" if obs else "--parameters"
+            raise InputError(
+                f"{option}: pictures of a population are drawn from {run / 'population.npz'}; leave it out"
+            )
+        draw_population(run, PopulationPosterior.load(run), format_)
+        say(f"written into {run}: {', '.join(sorted(path.name for path in run.glob(f'*.{format_}')))}")
         return
     posterior = Posterior.load(run / "posterior.nc")
     names = [name.strip() for text in parameters or [] for name in text.split(",") if name.strip()] or None
@@ -111,7 +116,7 @@ def _draw_image(run: Path, format_: Format) -> None:
             say(f"written: {path}")
 
 
-def draw_population(run: Path, found: PopulationPosterior) -> None:
+def draw_population(run: Path, found: PopulationPosterior, format_: Format = "png") -> None:
     """Draw the pictures of a population, and those of the parameters beside it."""
     from biro.files.atomic import write_figure
     from biro.plots.standard import of_posterior
@@ -119,8 +124,8 @@ def draw_population(run: Path, found: PopulationPosterior) -> None:
     with after_result(f"the result is in {run}", f"draw with biro plot {run}"):
         plain_pictures()
         for name, figure in found.sources.pictures().items():
-            write_figure(run / name, figure, dpi=150)
-        write_pictures(run, of_posterior(found.posterior, None), "png")
+            write_figure((run / name).with_suffix(f".{format_}"), figure, dpi=150)
+        write_pictures(run, of_posterior(found.posterior, None), format_)
 
 
 def likelihood_of(
@@ -272,6 +277,10 @@ def watch(
     record = read_record(run)
     if record is None:
         raise InputError(f"{run}: not a run directory (no run.json); start `biro fit -o {run}` first")
+    if record["settings"].get("sampler") == "population":
+        raise InputError(
+            f"{run}: fits a population, which has no live plots; {run / 'log.txt'} has its steps"
+        )
     if str(record["settings"].get("sampler")).startswith("image"):
         raise InputError(
             f"{run}: fits an image, which has no live plots; {run / 'log.txt'} has chi2 as it goes"

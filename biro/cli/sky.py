@@ -83,6 +83,11 @@ def read_sky_or_run(path: Path, frame: GaussianFrame | None) -> NamedSky:
             f"{path}: a folder, but neither a finished run directory (no posterior.nc) nor a CASA "
             "component list (no table.dat)"
         )
+    if (path / "population.npz").is_file():
+        raise InputError(
+            f"{path}: a run in which the number of sources was inferred; give {path / 'sky.toml'}, which has "
+            "the sources with a probability above 0.5"
+        )
     posterior = Posterior.load(path / "posterior.nc")
     facts = read_facts(path).get("likelihood") or {}
     recorded = facts.get("gaussian_frame", "tangent")

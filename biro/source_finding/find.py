@@ -275,7 +275,9 @@ def _result(search: Search, beam: SkyModel | None, reason: str) -> FoundSources:
         tuple(lines_of(search.data.smearing, observation.labels)),
         search.explained.gain_error,
         search.explained.noise,
-        population=propose_population(sources, search.beam_size),
+        population=propose_population(
+            sources, search.beam_size, 0.5 * search.residual.n_pixel * search.residual.cell
+        ),
         gain_evidence=search.explained.evidence,
         antennas={observation.antenna_names[i]: errors for i, errors in search.antenna_errors.items()},
         n_outlier=count(search.left_out),

@@ -80,13 +80,13 @@ def propose(
     )
 
 
-def propose_population(sources: Sequence[FoundSource], beam_size: float) -> Population:
+def propose_population(sources: Sequence[FoundSource], beam_size: float, half: float) -> Population:
     """A population with the scales of sources that were found, so that their number is inferred with them.
 
-    Places are anywhere in the field of the image. The number has a Poisson prior with the number that was
-    found for its mean. Fluxes are a power law (index 1.5) from twice the smallest error of a flux, which is
-    about the noise of the image, to three times the brightest source; sizes are half-normal with the larger
-    of the beam and the largest source.
+    Places are anywhere in the image that was searched. The number has a Poisson prior with the number that
+    was found for its mean. Fluxes are a power law (index 1.5) from twice the smallest error of a flux, which
+    is about the noise of the image, to three times the brightest source. Sizes are half-normal with the
+    larger of the beam and the largest source for their scale.
 
     Parameters
     ----------
@@ -94,24 +94,29 @@ def propose_population(sources: Sequence[FoundSource], beam_size: float) -> Popu
         One at least.
     beam_size : float, rad
         FWHM of the beam.
+    half : float, rad
+        Half of the side of the image.
     """
     n = len(sources)
     flux = unit_for((source.flux for source in sources), FLUXES)
     low = 2.0 * min(source.flux_err for source in sources) / flux.size
     high = 3.0 * max(source.flux for source in sources) / flux.size
     size = max(beam_size, *(source.emaj for source in sources))
-    angle = unit_for([size], ANGLES)
+    angle, field = unit_for([size], ANGLES), unit_for([half], ANGLES)
     given: Quantities = {"emaj": HalfNormal(_figures(size / angle.size), angle.name)}
     if any(source.kind == "ellipse" for source in sources):
         given |= {"ratio": Uniform(0.0, 1.0), "pa": Uniform(0.0, 180.0, "deg")}
     else:
         given = {"fwhm": given["emaj"]}
+    if any(source.spectral_index_err for source in sources):
+        middle = float(np.median([source.spectral_index for source in sources]))
+        given["spectral_index"] = Normal(rounded(middle, 0.01), 0.5)
     return Population(
         "s",
         types=["point", "gaussian"],
         number=NumberPrior("poisson", mean=float(n), high=2 * n + 10),
         I=PowerLaw(1.5, _figures(min(low, 0.1 * high)), _figures(high), flux.name),
-        place="field",
+        place=Uniform(-_figures(half / field.size), _figures(half / field.size), field.name),
         **given,
     )
 

@@ -16,10 +16,10 @@ from biro.choices import Gains
 from biro.diagnosis.diagnosis import diagnose
 from biro.display.arguments import OBSERVATION, SKY, takes
 from biro.display.progress import showing
-from biro.errors import InputError
 from biro.imaging.population_field import with_places
 from biro.inference.posterior.posterior import Posterior
 from biro.inference.posterior.samples import Provenance
+from biro.inference.posterior.statistics import mean_and_sd
 from biro.inference.samplers.sampling import run_seed
 from biro.inference.samplers.tempering.options import TemperingOptions
 from biro.inference.samplers.tempering.run import TemperedResult, TemperingRun
@@ -29,15 +29,18 @@ from biro.likelihood.likelihood import Likelihood
 from biro.likelihood.options import EngineKeywords
 from biro.models import Fixed, Population, SkyModel
 from biro.models.quantities.parameter import Column
+from biro.models.quantities.units import FREQUENCY, factor
 from biro.observation.observation import Observation
 from biro.run.directory import RunDirectory
 from biro.run.interrupt import stop_on_signal
 from biro.run.log_file import NOTICE
 from biro.run.record import versions
-from biro.source_finding.populations.likelihoods import PopulationLikelihood
+from biro.source_finding.populations.checks import check_independent, population_of
+from biro.source_finding.populations.likelihoods import PopulationLikelihood, SizedLikelihood
 from biro.source_finding.populations.posterior import PopulationPosterior
 from biro.source_finding.populations.problem import PopulationProblem
 from biro.source_finding.populations.results.result import PopulationResult
+from biro.source_finding.populations.scales import Scales
 from biro.source_finding.populations.source_draws import beam_of, source_draws
 from biro.source_finding.populations.space import NO_SOURCE
 
@@ -46,6 +49,8 @@ Array = NDArray[np.float64]
 N_WALKER, N_EFFECTIVE, MAX_STEPS = 8, 400, 20_000
 """Defaults of the options of tempering."""
 _SAMPLER = "tempering"
+_MOST_AT_LIMIT = 0.05
+"""Probability of the largest number from which on it is said to be a limit."""
 
 
 @takes(observation=OBSERVATION, sky=SKY)
@@ -111,12 +116,15 @@ def fit_population(
     >>> found = biro.fit_population(observation, biro.read_model("sky.toml"))  # doctest: +SKIP
     >>> print(found, found.sources.catalogue()["field1"].flux)  # doctest: +SKIP
     """
-    population = _population_of(sky, gains)
-    options = TemperingOptions(n_walker, n_effective, max_steps).resolved(1)
+    population_of(sky, gains)
     sky = with_places(sky, observation)
     (population,) = sky.populations
     likelihood = _likelihood(observation, sky, population, gains, engine)
+    check_independent(likelihood.sized(1))
+    options = TemperingOptions(n_walker, n_effective, max_steps).resolved(max(1, likelihood.space.n_shared))
     one = likelihood.sized(1).likelihood
+    if one.marginalised:
+        log.log(NOTICE, "gains are integrated over; the result has no values of them")
     provenance = Provenance(
         sampler=_SAMPLER,
         seed=run_seed(seed, run_dir),
@@ -145,46 +153,23 @@ def fit_population(
                     run_dir, settings, may_change=options.may_change, facts=record, model_toml=sky.to_toml()
                 )
             )
-            if run.finished:
+            if run.finished and run.record["settings"].get("options") == options.as_dict():
                 log.log(NOTICE, "%s is finished; reading its result", run.path)
                 return PopulationPosterior.load(run.path)
             run.reopen(options.as_dict())
         file = None if run is None else TemperedStateFile(run.path / FILE, run.run_id)
         origin = sky.origin(observation.partition_views)
-        problem = PopulationProblem(likelihood, origin)
+        scales = _scales(observation, sky, likelihood)
+        problem = PopulationProblem(likelihood, scales, origin)
         tempering = TemperingRun(problem, options, provenance.seed, file)
         state = tempering.run(stop, progress=progress)
         found = tempering.result(state)
-        made = _posterior(likelihood, population, found, provenance, origin, n_walker)
+        made = _posterior(likelihood, scales, sky, found, provenance, origin, n_walker)
         made = _diagnosed(made, found, likelihood, observation, sky, gains)
         if run is not None:
             made.save(run.path)
             run.finish()
     return made
-
-
-def _population_of(sky: SkyModel, gains: Gains) -> Population:
-    """The population of a model, if it can be inferred.
-
-    Raises
-    ------
-    InputError
-    """
-    if len(sky.populations) != 1:
-        raise InputError(
-            f"the model has {len(sky.populations)} populations, expected one [[population]]; put sources of "
-            "other kinds into the same one (types), or write them as [[source]]"
-        )
-    if gains == "solve":
-        raise InputError(
-            'gains = "solve" has no evidence for a number of sources; give "marginalise", "closures" or '
-            '"sample"'
-        )
-    population: Population = sky.populations[0]
-    for key in ("I", "east", "north"):
-        if isinstance(getattr(population, key), Fixed):
-            raise InputError(f"population {population.name!r}: {key} needs a prior, found one value for all")
-    return population
 
 
 def _likelihood(
@@ -206,15 +191,31 @@ def _likelihood(
     return PopulationLikelihood(make, population.name, log_number, population.types)
 
 
+def _scales(observation: Observation, sky: SkyModel, likelihood: PopulationLikelihood) -> Scales:
+    """What visibilities tell of a point without errors of gains; closures and free phases would hide it."""
+    one = likelihood.sized(1)
+    if not sky.gains and one.likelihood.gains == "sample":
+        return Scales.of(one, likelihood.space)
+    (population,) = sky.populations
+    kind = "gaussian" if "gaussian" in population.types else "point"
+    alone = replace(sky, populations=(), gain=None, sources=(*sky.sources, population.source(1, kind)))
+    return Scales.of(
+        SizedLikelihood(Likelihood(observation, alone, options=one.likelihood.options), population.name, 1),
+        likelihood.space,
+    )
+
+
 def _posterior(
     likelihood: PopulationLikelihood,
-    population: Population,
+    scales: Scales,
+    sky: SkyModel,
     found: TemperedResult,
     provenance: Provenance,
     origin: tuple[float, float],
     n_walker: int,
 ) -> PopulationPosterior:
     """The posterior of shared parameters, number and flux, and the sources of all draws."""
+    (population,) = sky.populations
     space, rows = likelihood.space, found.rows
     flux_unit = space.quantities[space.flux].unit
     one = likelihood.sized(1)
@@ -241,11 +242,21 @@ def _posterior(
     sources = PopulationResult(
         draws=source_draws(space, population.name, rows, population),
         centre=origin,
-        beam=beam_of(likelihood),
+        beam=beam_of(space, scales),
         n_effective=float(found.effective.min()),
         log_posterior=found.log_likelihood + space.log_prior(rows),
+        ref_freq=_ref_freq(population, sky),
     )
     return PopulationPosterior(of_number, sources)
+
+
+def _ref_freq(population: Population, sky: SkyModel) -> float | None:
+    """Where flux densities of the population hold, Hz; None where it does not say, or infers it."""
+    for given in (population.ref_freq, sky.ref_freq):
+        value = given[0] if isinstance(given, tuple) else given
+        if value is not None:
+            return factor(value.unit, FREQUENCY) * value.value if isinstance(value, Fixed) else None
+    return None
 
 
 def _diagnosed(
@@ -273,10 +284,12 @@ def _diagnosed(
     )
     values = _values_of(best, slots, likelihood, population)
     theta = np.array([values[name] for name in whole.parameter_names])
-    unknown = np.full(len(theta), np.nan)
     columns = Target(whole).columns if len(theta) else ()
-    seen = diagnose(whole, theta, unknown, unknown, columns)
-    remarks: Sequence[str] = (*whole.doubts(theta), *seen.warnings)
+    shared = dict(zip(made.posterior.names, zip(*mean_and_sd(made.posterior), strict=True), strict=True))
+    known = [shared.get(name, (np.nan, np.nan)) for name in whole.parameter_names]
+    mean, sd = np.array(known, dtype=np.float64).reshape(-1, 2).T
+    seen = diagnose(whole, theta, mean, sd, columns)
+    remarks: Sequence[str] = (*whole.doubts(theta), *_at_limit(number, population), *seen.warnings)
     of_number = replace(
         made.posterior,
         fits=seen.fits,
@@ -284,6 +297,17 @@ def _diagnosed(
         diagnostics={**made.posterior.diagnostics, "error_factor": seen.error_factor},
     )
     return replace(made, posterior=of_number)
+
+
+def _at_limit(number: NDArray[np.int64], population: Population) -> list[str]:
+    """A line where the largest number that the prior allows is not improbable."""
+    share = float(np.mean(number == population.number.high))
+    if share <= _MOST_AT_LIMIT or population.number.low == population.number.high:
+        return []
+    return [
+        f"NUMBER AT ITS LIMIT: {population.name} has {population.number.high} sources, the most that its "
+        f"prior allows, with a probability of {100 * share:.0f} %. Raise high in [[population]] number"
+    ]
 
 
 def _values_of(

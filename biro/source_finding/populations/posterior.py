@@ -56,8 +56,10 @@ class PopulationPosterior:
         OSError
             A file cannot be written.
         """
-        written = self.sources.write(folder, overwrite=True, pictures=pictures)
+        # Draws first: nothing that is made of them may cost them.
         self.posterior.save(Path(folder) / _POSTERIOR)
+        self.sources.save(Path(folder) / FILE)
+        written = self.sources.write(folder, overwrite=True, pictures=pictures)
         return [*written, Path(folder) / _POSTERIOR]
 
     @classmethod

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from biro.errors import LikelihoodError
 from biro.inference.maximum.tempering.particles import Stage, stages
+from biro.inference.samplers.chains import unwound
 from biro.models.components.direction import Centre
 from biro.source_finding.populations.likelihoods import PopulationLikelihood
 from biro.source_finding.populations.moves import PopulationMoves
@@ -40,6 +41,7 @@ class PopulationProblem:
     Parameters
     ----------
     likelihood : PopulationLikelihood
+    scales : Scales
     origin : (float, float), rad
         Right ascension and declination from which east and north are offsets.
     """
@@ -49,9 +51,9 @@ class PopulationProblem:
     """Step of the drift, in local scales."""
     moves_per_step = 1
 
-    def __init__(self, likelihood: PopulationLikelihood, origin: Centre) -> None:
+    def __init__(self, likelihood: PopulationLikelihood, scales: Scales, origin: Centre) -> None:
         self.likelihood, self._space = likelihood, likelihood.space
-        self._scales = Scales.of(likelihood)
+        self._scales = scales
         self._score = ResidualScore(likelihood, self._scales, origin)
         self._tuning = self.first_tuning
 
@@ -79,7 +81,9 @@ class PopulationProblem:
         if not n:
             words = f"none of {n_call} draws from the prior has a finite likelihood; check the priors"
             raise LikelihoodError(words)
-        return np.concatenate(found), np.concatenate(heights), n_call
+        everything, height = np.concatenate(found), np.concatenate(heights)
+        chosen = np.arange(n) if n >= self.n_particle else rng.choice(n, self.n_particle)
+        return everything[chosen], height[chosen], n_call
 
     def stages(self, rng: np.random.Generator, rows: Array, log_likelihood: Array) -> Iterator[Stage]:
         """Particles that go from these draws of the prior to the posterior."""
@@ -137,7 +141,9 @@ class PopulationProblem:
         return PopulationMoves(self.likelihood, self._scales, places, sd_of_shared, tuning)
 
     def followed(self, rows: Array) -> Array:
-        """Shared parameters, the number of sources, their flux, and that of the brightest.
+        """Shared parameters, number of sources, their flux, that of the brightest, and the moments of flux.
+
+        The moments, sums of I east and of I north, change where one source stands in place of another.
 
         Parameters
         ----------
@@ -145,11 +151,14 @@ class PopulationProblem:
 
         Returns
         -------
-        float64 (n_step, n_walker, n_shared + 3)
+        float64 (n_step, n_walker, n_shared + 5)
         """
         space, flat = self._space, rows.reshape(-1, self.n_row)
         slots = space.slots_of(flat)
         flux = np.where(slots[..., 0] != NO_SOURCE, slots[..., 1 + space.flux], 0.0)
         number = space.number(flat).astype(np.float64)
-        of_sources = np.stack([number, flux.sum(axis=1), flux.max(axis=1)], axis=1)
-        return np.concatenate([space.shared_of(flat), of_sources], axis=1).reshape(*rows.shape[:2], -1)
+        moments = [(flux * slots[..., 1 + i]).sum(axis=1) for i in space.place]
+        of_sources = np.stack([number, flux.sum(axis=1), flux.max(axis=1), *moments], axis=1)
+        whole = np.concatenate([space.shared_of(flat), of_sources], axis=1).reshape(*rows.shape[:2], -1)
+        period = np.append(space.period_of_shared, np.full(5, np.inf))
+        return unwound(whole, np.isfinite(period), np.where(np.isfinite(period), period, 1.0))

@@ -7,7 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.source_finding.populations.likelihoods import PopulationLikelihood
+from biro.source_finding.populations.likelihoods import SizedLikelihood
+from biro.source_finding.populations.space import PopulationSpace
 
 Array = NDArray[np.float64]
 
@@ -28,9 +29,15 @@ class Scales(NamedTuple):
     whitening: Array
 
     @classmethod
-    def of(cls, likelihood: PopulationLikelihood) -> Scales:
-        """The scales of a point with middling numbers, by the Fisher information."""
-        space, one = likelihood.space, likelihood.sized(1)
+    def of(cls, one: SizedLikelihood, space: PopulationSpace) -> Scales:
+        """The scales of a point with middling numbers, by the Fisher information.
+
+        Parameters
+        ----------
+        one : SizedLikelihood
+            Of one source, and without errors of gains.
+        space : PopulationSpace
+        """
         middle = np.array([p.prior.transform(np.array(0.5)) for p in one.likelihood.parameters], dtype=float)
         where = one.of_sources[0]
         middle[where[space.sizes]] = 0.0

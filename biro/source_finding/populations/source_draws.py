@@ -9,7 +9,6 @@ from biro.imaging.psf import RestoringBeam
 from biro.models import Fixed, Population
 from biro.models.components.source import DIMENSIONS
 from biro.models.quantities.units import convert, factor
-from biro.source_finding.populations.likelihoods import PopulationLikelihood
 from biro.source_finding.populations.results.draws import SourceDraws
 from biro.source_finding.populations.scales import Scales
 from biro.source_finding.populations.space import NO_SOURCE, PopulationSpace
@@ -69,17 +68,17 @@ def _unit(key: str, unit: str) -> float:
     return factor(unit, DIMENSIONS[key])
 
 
-def beam_of(likelihood: PopulationLikelihood) -> RestoringBeam:
+def beam_of(space: PopulationSpace, scales: Scales) -> RestoringBeam:
     """The beam of natural weights, from the curvature of its peak.
 
     Parameters
     ----------
-    likelihood : PopulationLikelihood
+    space : PopulationSpace
+    scales : Scales
     """
-    space, whitening = likelihood.space, Scales.of(likelihood).whitening
     sizes = [convert(1.0, space.quantities[i].unit, "rad") for i in space.place]
     # Columns: what the beam's circle of size 1 is on the sky.
-    axes = np.diag(sizes) @ np.linalg.inv(whitening)
+    axes = np.diag(sizes) @ np.linalg.inv(scales.whitening)
     turn, lengths, _ = np.linalg.svd(axes)
     east, north = turn[:, 0]
     pa = float(np.mod(np.arctan2(east, north), np.pi))

@@ -230,6 +230,11 @@ class Drift:
             values[..., i] = np.where(moved == 0.0, values[..., i], turned)
             # By more than half a turn, the way back would be another.
             values[..., i][np.abs(moved) >= 0.5 * period] = np.nan
+        shared, moves = space.shared_of(there), space.shared_of(change)
+        for i in np.flatnonzero(np.isfinite(space.period_of_shared)):
+            low, period = space.shared[i].prior.support[0], space.period_of_shared[i]
+            shared[:, i] = low + np.mod(shared[:, i] - low, period)
+            shared[np.abs(moves[:, i]) >= 0.5 * period, i] = np.nan
         return there
 
     def _log_density(self, here: Array, there: Array, slope: Array, scale: Array, eps: Array) -> Array:
@@ -240,6 +245,9 @@ class Drift:
         turned = np.isfinite(space.period)
         period = space.period[turned]
         slots[..., turned] -= period * np.rint(slots[..., turned] / period)
+        shared, turned = space.shared_of(change), np.isfinite(space.period_of_shared)
+        period = space.period_of_shared[turned]
+        shared[:, turned] -= period * np.rint(shared[:, turned] / period)
         slots[:] = slots @ self._whitening.T
         moves = scale > 0.0
         used = np.where(moves, scale, 1.0)

@@ -92,7 +92,8 @@ class PopulationSpace:
         has[[kind == "point" for kind in kinds]] &= ~np.isin(keys, OF_EXTENDED)
         self.has = has
         """Whether a source of each kind has each quantity, bool (n_kind, n_quantity)."""
-        self.period = np.array([np.inf if q.period is None else q.period for q in quantities])
+        self.period = np.array([_turn(q.prior, q.period) for q in quantities])
+        self.period_of_shared = np.array([_turn(p.prior, p.period) for p in shared])
 
     def shared_of(self, rows: Array) -> Array:
         """Shared parameters of rows, a view: float64 (n, n_shared)."""
@@ -196,3 +197,9 @@ class PopulationSpace:
         slots[at, which] = slots[at, last]
         slots[at, last, 0], slots[at, last, 1:] = NO_SOURCE, 0.0
         return rows
+
+
+def _turn(prior: Prior, period: float | None) -> float:
+    """The period of a quantity whose prior spans just that, so that its two ends are one; else infinity."""
+    low, high = prior.support
+    return period if period is not None and abs(high - low - period) <= 1e-9 * period else np.inf
