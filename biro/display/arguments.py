@@ -79,6 +79,7 @@ OBSERVATION = Kind("an Observation", (), 'Read one: biro.read("obs.ms")', ("part
 SKY = Kind("a SkyModel", ("bind",), 'Read one: biro.read_model("sky.toml")')
 MODELS = Kind("a SkyModel, or an Observation with model visibilities", ("bind",), SKY.remedy, ("partitions",))
 SOLVED = Kind("the result of biro.solve_gains", has=("windows",))
+NUMBERS = Kind("the result of biro.fit_numbers", has=("rungs",))
 PATH = Kind("the path of a file or folder", types=(str, os.PathLike))
 PATHS = replace(PATH, text="a path, or a list of paths", several=True)
 NAME = Kind("the name of a parameter", types=(str,))

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from biro.display.arguments import OBSERVATION, SKY, takes
 from biro.display.formatting import given_text
 from biro.errors import InputError, LikelihoodError, OutputError, RunError
 from biro.files.atomic import why_not_written, write_atomic
@@ -39,6 +40,7 @@ WITHOUT = ("emcee", "nuts")
 """Samplers that give no evidence."""
 
 
+@takes(observation=OBSERVATION, sky=SKY)
 def fit_numbers(
     observation: Observation,
     sky: SkyModel,

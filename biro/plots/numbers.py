@@ -7,10 +7,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from biro.display.arguments import NUMBERS, takes
 from biro.display.style import COLOUR, COLUMN, drawing_on, figure_of
 from biro.many_fits.number_table import NumberTable
 
 
+@takes(table=NUMBERS)
 def numbers(table: NumberTable, ax: Axes | None = None) -> Figure:
     """P(number) as bars with the 68 % interval from the errors of the evidences, and the prior as dots.
 
