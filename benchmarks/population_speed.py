@@ -8,7 +8,7 @@ A field of points is drawn from a power law of fluxes and observed by the VLA in
 many visibilities of one correlation. `biro.fit_population` infers their number, with a Poisson prior about
 the true one; it ends with so many effective draws, or after so many steps. "dynesty" samples the model with
 the true number, ordered by flux, for comparison: what a ladder of numbers does again and again. The first
-calls, which compile, are made before. Results go to FILE (benchmarks/results/population_speed/DEVICE.json).
+calls, which compile, are made before. Results go to FILE (benchmarks/results/population_speed/MACHINE.json).
 """
 
 from __future__ import annotations
@@ -150,8 +150,9 @@ def main() -> int:
         print(shown(line), flush=True)
         lines.append(line)
     about = {"sources": args.sources, "visibilities": sum(part.vis.size for part in data.partitions)}
-    run = {"machine": machine(args.device), **about, "steps": args.steps, "results": lines}
-    write(output_path(args, "population_speed", f"{machine_slug()}_{args.device}.json"), run)
+    of_machine = machine(args.device)
+    run = {"machine": of_machine, **about, "steps": args.steps, "results": lines}
+    write(output_path(args, "population_speed", f"{machine_slug(of_machine)}.json"), run)
     return 0
 
 

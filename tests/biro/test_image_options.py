@@ -37,6 +37,7 @@ REFUSED: dict[str, list[str]] = {
     "each": ["--each"],
     "workers": ["--each", "--workers", "2"],
     "compare": ["--compare"],
+    "number": ["--number", "0:3"],
 }
 READ: dict[str, tuple[list[str], object]] = {
     "column": (["--column", "DATA"], "DATA"),
