@@ -1,7 +1,7 @@
 """Measure how fast the number of sources is inferred: round trips and effective draws a minute.
 
     python benchmarks/population_speed.py [--sources 30] [--visibilities 1e5] [--steps 200] [--effective 400]
-                                          [--device cpu|cuda] [--sampler population dynesty] [--quick]
+                                          [--backend cpu|cuda] [--sampler population dynesty] [--quick]
                                           [--output FILE]
 
 A field of points is drawn from a power law of fluxes and observed by the VLA in its B configuration, with so
@@ -25,6 +25,7 @@ from common.types import Line
 import biro
 from biro.models import Noise, NumberPrior, Order, PointSource, Population, PowerLaw, SkyModel, Uniform
 from biro.simulation import Channels, Track
+from rime_kernels.choices import Backend
 
 HALF = 120.0
 """Half of the side of the field, arcsec: 60 beams across it."""
@@ -66,14 +67,16 @@ def observed(n_source: int, n_vis: int) -> biro.Observation:
     )  # fmt: skip
 
 
-def by_population(data: biro.Observation, n_source: int, device: str, steps: int, effective: int) -> Line:
+def by_population(
+    data: biro.Observation, n_source: int, backend: Backend, steps: int, effective: int
+) -> Line:
     """The number inferred; a line of the results."""
     n_vis = sum(part.vis.size for part in data.partitions)
     sky = SkyModel([], populations=[population_of(n_source, n_vis)], noise=Noise(factor=1.0))
     begun = time.perf_counter()
     found = biro.fit_population(
         data, sky, seed=1, n_effective=effective, max_steps=steps, progress=False, smearing="off",
-        backend="cuda" if device == "cuda" else "cpu",
+        backend=backend,
     )  # fmt: skip
     minutes = (time.perf_counter() - begun) / 60.0
     facts, number = found.posterior.diagnostics, found.sources.number_probability()
@@ -92,13 +95,13 @@ def by_population(data: biro.Observation, n_source: int, device: str, steps: int
     }
 
 
-def by_dynesty(data: biro.Observation, n_source: int, device: str, *, quick: bool) -> Line:
+def by_dynesty(data: biro.Observation, n_source: int, backend: Backend, *, quick: bool) -> Line:
     """The true number sampled; a line of the results."""
     n_vis = sum(part.vis.size for part in data.partitions)
     made = population_of(n_source, n_vis).sources(n_source)
     orders = [Order([f"{source.name}.I" for source in made])] if n_source > 1 else []
     sky = SkyModel(made, noise=Noise(factor=1.0), constraints=orders)
-    likelihood = biro.Likelihood(data, sky, smearing="off", backend="cuda" if device == "cuda" else "cpu")
+    likelihood = biro.Likelihood(data, sky, smearing="off", backend=backend)
     begun = time.perf_counter()
     options = {"n_live": 50, "dlogz": 10.0} if quick else {}
     found = biro.sample(likelihood, "dynesty", seed=1, progress=False, **options)
@@ -125,7 +128,8 @@ def shown(line: Line) -> str:
 
 
 def main() -> int:
-    parser = make_parser(__doc__, device=True)
+    parser = make_parser(__doc__)
+    parser.add_argument("--backend", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--sources", type=int, default=30)
     parser.add_argument("--visibilities", type=float, default=1e5)
     parser.add_argument("--steps", type=int, default=200)
@@ -144,13 +148,13 @@ def main() -> int:
     lines = []
     for sampler in args.sampler:
         if sampler == "population":
-            line = by_population(data, args.sources, args.device, args.steps, args.effective)
+            line = by_population(data, args.sources, args.backend, args.steps, args.effective)
         else:
-            line = by_dynesty(data, args.sources, args.device, quick=args.quick)
+            line = by_dynesty(data, args.sources, args.backend, quick=args.quick)
         print(shown(line), flush=True)
         lines.append(line)
     about = {"sources": args.sources, "visibilities": sum(part.vis.size for part in data.partitions)}
-    of_machine = machine(args.device)
+    of_machine = machine(args.backend)
     run = {"machine": of_machine, **about, "steps": args.steps, "results": lines}
     write(output_path(args, "population_speed", f"{machine_slug(of_machine)}.json"), run)
     return 0
