@@ -274,7 +274,7 @@ def test_scores_of_populations_see_probabilities_that_are_too_sure(benchmarks: B
     scores, rng = benchmarks("common.population_scores"), np.random.default_rng(3)
 
     def sigmas(share: float) -> list[float]:
-        """Of a binomial number of sources of 8, whose stated probability is 0.5."""
+        """A binomial number of sources of 8, whose stated probability is 0.5."""
         stated = [0.00391, 0.03125, 0.10938, 0.21875, 0.27344, 0.21875, 0.10938, 0.03125, 0.00391]
         lines = [
             {"number": int(n), "probability": stated, "n_effective_of_number": 1e6}
@@ -288,7 +288,7 @@ def test_scores_of_populations_see_probabilities_that_are_too_sure(benchmarks: B
 
 
 def test_sources_are_matched_one_to_one(benchmarks: Benchmarks) -> None:
-    """As many as can be match, although one pair alone would be nearer; what is further off does not."""
+    """All that can be match, although one pair alone would be nearer; what is further off does not."""
     matched = benchmarks("population_calibration").matched
     truth, found = np.array([[0.0, 0.0], [0.4, 0.0], [5.0, 0.0]]), np.array([[0.3, 0.0], [0.8, 0.0]])
     assert matched(truth, found, 0.5) == {0: 0, 1: 1}

@@ -148,7 +148,7 @@ def rung(number: int, log_evidence: float, error: float, **more: object) -> Rung
 
 
 def test_probabilities_and_their_errors() -> None:
-    """Of two numbers P = 1 / (1 + e^-d), and d = ln (P1 Z1) - ln (P0 Z0) is normal."""
+    """Two numbers have P = 1 / (1 + e^-d), and d = ln (P1 Z1) - ln (P0 Z0) is normal."""
     prior = NUMBER.log_pmf([0, 1])
     table = NumberTable("s", (rung(0, -100.0, 0.3), rung(1, -99.0, 0.4)), tuple(prior), 0, 6)
     np.testing.assert_allclose(table.probability, special.expit([-1.0, 1.0]), rtol=1e-12)

@@ -80,7 +80,7 @@ def test_two_sources_half_a_beam_apart_keep_their_labels(scatter: float) -> None
 
 
 def test_exchanged_labels_are_stated() -> None:
-    """Of two equal sources d apart with the scatter s each, the difference of both is d +- sqrt(2) s.
+    """Two equal sources d apart with the scatter s each differ by d +- sqrt(2) s.
 
     Labels are right with the probability 1 / (1 + exp(-d x / s^2)) for a difference x, so that the mean
     probability of exchange is about that of a wrong order, Phi(-d / (sqrt(2) s)).

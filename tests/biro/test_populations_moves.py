@@ -249,7 +249,7 @@ def test_moves_keep_a_peaked_density(name: str) -> None:
         move(rng, walkers)
 
     def figures(of_rows: Array) -> Array:
-        """Of each walker, functions whose means are compared."""
+        """Functions of each walker whose means are compared."""
         slots, number = of.space.slots_of(of_rows), of.space.number(of_rows)
         east, north, flux = (slots[..., i] for i in (1, 2, 3))
         exists = slots[..., 0] >= 0.0

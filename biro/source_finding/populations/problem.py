@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.errors import LikelihoodError
 from biro.inference.maximum.tempering.particles import Stage, stages
 from biro.inference.samplers.chains import unwound
 from biro.models.components.direction import Centre
@@ -19,8 +18,6 @@ from biro.source_finding.populations.scales import Scales
 from biro.source_finding.populations.space import NO_SOURCE
 
 Array = NDArray[np.float64]
-_N_PRIOR, _TRIES = 256, 50
-"""Draws of the prior in one call, and calls at most until there are enough possible ones."""
 _SWEEPS = 4
 """Sweeps of all particles between two temperatures."""
 _NEIGHBOURS = 1
@@ -62,28 +59,13 @@ class PopulationProblem:
         """Numbers in the row of a state."""
         return self._space.n_row
 
-    def of_prior(self, rng: np.random.Generator) -> tuple[Array, Array, int]:
-        """Possible draws of the prior, their ln L, and likelihoods computed.
+    def draw(self, rng: np.random.Generator, n: int) -> Array:
+        """Draws of the prior, float64 (n, n_row)."""
+        return self._space.draw(rng, n)
 
-        Raises
-        ------
-        LikelihoodError
-            No draw has a finite likelihood.
-        """
-        found, heights, n_call, n = list[Array](), list[Array](), 0, 0
-        while n < self.n_particle and n_call < _TRIES * _N_PRIOR:
-            rows = self._space.draw(rng, _N_PRIOR)
-            height = self.likelihood.heights(rows)
-            possible = np.isfinite(height)
-            found.append(rows[possible])
-            heights.append(height[possible])
-            n_call, n = n_call + _N_PRIOR, n + int(possible.sum())
-        if not n:
-            words = f"none of {n_call} draws from the prior has a finite likelihood; check the priors"
-            raise LikelihoodError(words)
-        everything, height = np.concatenate(found), np.concatenate(heights)
-        chosen = np.arange(n) if n >= self.n_particle else rng.choice(n, self.n_particle)
-        return everything[chosen], height[chosen], n_call
+    def heights(self, rows: Array) -> Array:
+        """ln L of rows, float64 (n,)."""
+        return self.likelihood.heights(rows)
 
     def stages(self, rng: np.random.Generator, rows: Array, log_likelihood: Array) -> Iterator[Stage]:
         """Particles that go from these draws of the prior to the posterior."""

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.errors import LikelihoodError
 from biro.inference.maximum.tempering.particles import N_PARTICLE, Stage, mover_of, stages
 from biro.inference.samplers.chains import unwound
 from biro.inference.samplers.tempering.mixture import Mixtures
@@ -15,8 +14,6 @@ from biro.inference.samplers.tempering.moves import CubeMoves
 from biro.inference.target.checked import Target
 
 Array = NDArray[np.float64]
-_N_PRIOR, _TRIES = 1024, 50
-"""Draws of the prior in one call, and calls at most until there are enough possible ones."""
 
 
 class CubeProblem:
@@ -44,30 +41,13 @@ class CubeProblem:
         """Moves and swaps of a step."""
         return max(1, self._target.n_param // 2)
 
-    def of_prior(self, rng: np.random.Generator) -> tuple[Array, Array, int]:
-        """Possible draws of the prior, their ln L, and likelihoods computed.
+    def draw(self, rng: np.random.Generator, n: int) -> Array:
+        """Draws of the prior, float64 (n, n_param)."""
+        return rng.random((n, self.n_row))
 
-        A constraint or the likelihood may leave few: particles from a handful of points would stay on them.
-
-        Raises
-        ------
-        LikelihoodError
-            No draw has a finite likelihood.
-        """
-        found, heights, n_call, n = list[Array](), list[Array](), 0, 0
-        while n < N_PARTICLE and n_call < _TRIES * _N_PRIOR:
-            unit = rng.random((_N_PRIOR, self.n_row))
-            value = self._target.log_likelihood_of_unit(unit)
-            possible = np.isfinite(value)
-            found.append(unit[possible])
-            heights.append(value[possible])
-            n_call, n = n_call + _N_PRIOR, n + int(possible.sum())
-        if not n:
-            words = f"none of {n_call} draws from the prior has a finite likelihood; check the priors"
-            raise LikelihoodError(words)
-        unit, value = np.concatenate(found), np.concatenate(heights)
-        chosen = np.arange(n) if n >= N_PARTICLE else rng.choice(n, N_PARTICLE)
-        return unit[chosen], value[chosen], n_call
+    def heights(self, rows: Array) -> Array:
+        """ln L of points of the unit cube, float64 (n,); -inf where a constraint fails."""
+        return self._target.log_likelihood_of_unit(rows)
 
     def stages(self, rng: np.random.Generator, rows: Array, log_likelihood: Array) -> Iterator[Stage]:
         """Particles that go from these draws of the prior to the posterior."""

@@ -80,14 +80,11 @@ class Problem(Protocol):
     def moves_per_step(self) -> int:
         """Moves and swaps of a step: draws after fewer are hardly any different from those before."""
 
-    def of_prior(self, rng: np.random.Generator) -> tuple[Array, Array, int]:
-        """Possible draws of the prior, (n, n_row), their ln L, and likelihoods computed.
+    def draw(self, rng: np.random.Generator, n: int) -> Array:
+        """Draws of the prior, float64 (n, n_row)."""
 
-        Raises
-        ------
-        LikelihoodError
-            No draw has a finite likelihood.
-        """
+    def heights(self, rows: Array) -> Array:
+        """ln L of states, float64 (n,); -inf where they are impossible."""
 
     def stages(self, rng: np.random.Generator, rows: Array, log_likelihood: Array) -> Iterator[Stage]:
         """Particles that go from these draws of the prior to the posterior."""

@@ -13,12 +13,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.errors import LikelihoodError
 from biro.inference.samplers.tempering.ensemble import Ensemble
 from biro.inference.samplers.tempering.ladder import equalised, log_acceptance, rungs_of
 from biro.inference.samplers.tempering.problem import Moves, Problem
 from biro.inference.target.protocol import Watch
 
 Array = NDArray[np.float64]
+_TRIES = 50
+"""Calls at most until there are enough possible draws of the prior."""
 ROUNDS, _EVEN = (50, 100, 200, 400), 0.65
 """Steps of the rounds that adapt ladder and archives, two at least: until no pair rejects more than this."""
 
@@ -67,7 +70,7 @@ def warm_up(
 
 def _particles(problem: Problem, rng: np.random.Generator, watch: Watch) -> tuple[_Draws, int]:
     """Particles at all temperatures from the prior on, and likelihoods computed."""
-    rows, value, n_call = problem.of_prior(rng)
+    rows, value, n_call = _of_prior(problem, rng)
     beta, points, heights = [0.0], [rows], [value]
     for stage in problem.stages(rng, rows, value):
         beta.append(stage.temperature)
@@ -81,6 +84,28 @@ def _particles(problem: Problem, rng: np.random.Generator, watch: Watch) -> tupl
     rejection = 1.0 - np.exp(log_acceptance(ladder, paired)).mean(axis=1)
     tuning = np.full(len(rejection), problem.first_tuning)
     return _Draws(ladder, rejection, tuning, points, heights), n_call
+
+
+def _of_prior(problem: Problem, rng: np.random.Generator) -> tuple[Array, Array, int]:
+    """Possible draws of the prior, their ln L, and likelihoods computed.
+
+    A constraint or the likelihood may leave few: particles from a handful of points would stay on them.
+    """
+    found, heights, n_call, n = list[Array](), list[Array](), 0, 0
+    n_particle, per_call = problem.n_particle, 2 * problem.n_particle
+    while n < n_particle and n_call < _TRIES * per_call:
+        rows = problem.draw(rng, per_call)
+        value = problem.heights(rows)
+        possible = np.isfinite(value)
+        found.append(rows[possible])
+        heights.append(value[possible])
+        n_call, n = n_call + per_call, n + int(possible.sum())
+    if not n:
+        words = f"none of {n_call} draws from the prior has a finite likelihood; check the priors"
+        raise LikelihoodError(words)
+    rows, value = np.concatenate(found), np.concatenate(heights)
+    chosen = np.arange(n) if n >= n_particle else rng.choice(n, n_particle)
+    return rows[chosen], value[chosen], n_call
 
 
 def _round(

@@ -36,7 +36,7 @@ from biro.source_finding.populations.results.uncertainty import (
 
 Array = NDArray[np.float64]
 PERIODS = {"pa": np.pi}
-"""Of values that wrap."""
+"""Period of values that wrap."""
 
 
 @dataclass(frozen=True, eq=False)

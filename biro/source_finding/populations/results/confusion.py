@@ -160,7 +160,7 @@ def find_confusion(
 
 @dataclass(frozen=True, eq=False)
 class _Pairs:
-    """Of each pair of entries, float64 (n, n); the last two are 0 and NaN for entries that are not close.
+    """Relations of pairs of entries, float64 (n, n); the last two are 0 and NaN of entries that are not close.
 
     Probability of both, distance in beams, probability of exchanged labels, correlation of fluxes.
     """
@@ -197,7 +197,7 @@ class _Fluxes:
         return cls(table)
 
     def correlation(self, k: int, j: int) -> float:
-        """Of the fluxes of two entries in draws that have both; NaN where there are not ten."""
+        """Correlation of the fluxes of two entries in draws that have both; NaN where there are not ten."""
         pair = self.flux[:, [k, j]]
         pair = pair[np.isfinite(pair).all(axis=1)]
         if len(pair) < FEWEST or not (np.ptp(pair, axis=0) > 0.0).all():

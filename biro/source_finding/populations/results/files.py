@@ -25,7 +25,7 @@ from biro.source_finding.populations.results.catalogue import Catalogue, Entry
 _TYPES: dict[str, type[Source]] = {"point": PointSource, "gaussian": GaussianSource, **SHAPED}
 _DEG = 180.0 / np.pi
 _COLOURS = ((0.9, "green"), (0.5, "yellow"), (0.0, "red"))
-"""Of regions by the least probability of the source."""
+"""Colours of regions by the least probability of the source."""
 
 
 def make_model(entries: Sequence[Entry], centre: Centre, ref_freq: float | None) -> SkyModel:

@@ -111,7 +111,7 @@ class Others:
 
     @classmethod
     def of(cls, problem: Problem, label: Ints) -> Others:
-        """Those of an assignment.
+        """Entries of an assignment.
 
         The density is the mean over 3 x 3 cells, and of these the largest of 3 x 3, so that it does not fall
         at the edge of the field. Half a source counts besides, so that it is never 0. Fewer than ten sources
