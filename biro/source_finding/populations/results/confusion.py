@@ -160,7 +160,7 @@ def find_confusion(
 
 @dataclass(frozen=True, eq=False)
 class _Pairs:
-    """Relations of pairs of entries, float64 (n, n); the last two are 0 and NaN of entries that are not close.
+    """Relations of pairs of entries, float64 (n, n); the last two are 0 and NaN of entries that are not near.
 
     Probability of both, distance in beams, probability of exchanged labels, correlation of fluxes.
     """
